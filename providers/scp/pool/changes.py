@@ -187,6 +187,8 @@ def _find_fixed_changes(
             yield FieldChange(name, action, before, after, because=reason)
         else:
             reason = "recorded in the state: the nodes already have the value"
+            if name == "zone" and not all(node.zone for node, _ in plan.keep):
+                reason = "recorded in the state: the update compares it with the nodes' zones"
             yield FieldChange(name, action, before, after, because=reason, state_only=True)
 
 

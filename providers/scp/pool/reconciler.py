@@ -5,7 +5,7 @@ earlier run was cut off does not matter. `NodePoolOperations` calls this module.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
@@ -88,7 +88,9 @@ class PoolReconciler:
             client, context, inputs, self._declared, self._ledger, self.nodes
         )
         # What the plan has seen: a node that fails later is not replaced by the same run.
-        self._states_before = {node.id: node.state for node in parse_stored_nodes(stored) or ()}
+        stored_nodes = parse_stored_nodes(stored) or ()
+        self._states_before = {node.id: node.state for node in stored_nodes}
+        self._zones_before = {node.id: node.zone for node in stored_nodes}
         self._had_nodes = bool(self._ledger.ids)
 
     def create_first_nodes(self) -> None:
@@ -204,6 +206,9 @@ class PoolReconciler:
         """Plan with the observed nodes, without replacing nodes created by this call.
 
         Nodes that have failed since the plan are spared, too, unless their repair is due.
+
+        Raises:
+            GpuformError: a node with an unknown zone in the state is in another zone than declared.
         """
         recreated_ids = self._repairs.node_ids
         spared_ids = {
@@ -218,7 +223,9 @@ class PoolReconciler:
         declared = replace(
             self._declared, drained_names=self.drainer.chosen_names, recreated_ids=recreated_ids
         )
-        return plan_pool(declared, self.nodes.all, spared_ids - recreated_ids)
+        plan = plan_pool(declared, self.nodes.all, spared_ids - recreated_ids)
+        _refuse_unplanned_zones(plan, self._zones_before)
+        return plan
 
     def _poll(self) -> PollResult[None]:
         """List and drain nodes, send all requests possible now, and return the progress.
@@ -339,6 +346,25 @@ class PoolReconciler:
         inspected = self._inspection.find_faults(self.nodes.all)
         return Observed(
             {}, build_pool_outputs(inspected, self._ledger, self._declared.get_key, reason)
+        )
+
+
+def _refuse_unplanned_zones(plan: PoolPlan, zones_before: Mapping[str, str | None]) -> None:
+    """Raise `GpuformError` if a plan replaces nodes for a zone that the state does not know.
+
+    Nodes of API 1.2 have no zone in the state (`zones_before`, by id): the plan that a person has
+    seen could not show their replacement.
+    """
+    replacements = [
+        replacement
+        for replacement in (*plan.replace, *plan.waiting)
+        if replacement.field == "zone" and not zones_before.get(replacement.node.id)
+    ]
+    if replacements:
+        nodes = ", ".join(f"{item.name} is in {item.before}" for item in replacements)
+        raise GpuformError(
+            f"zone: {nodes}, and the plan did not know this",
+            hint="declare this zone; otherwise the next plan shows how the nodes are replaced",
         )
 
 

@@ -114,6 +114,26 @@ class TestPool:
         assert pool.outs["node_ids"] == ids
         assert environment.list_changes(pool) == {}
 
+    @pytest.mark.parametrize("rollout", [{}, {"rollout": {}}], ids=str)
+    def test_nodes_are_not_replaced_for_a_zone_that_no_plan_has_shown(
+        self,
+        environment: Any,
+        pool_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        rollout: Properties,
+    ) -> None:
+        pool = environment.create("NodePool", {**pool_inputs, **rollout})
+        monkeypatch.setenv("SCP_API_VERSION", "1.3")
+        moved = {**pool_inputs, **rollout, "zone": OTHER_ZONE}
+        assert environment.list_changes(pool, moved) == {"zone": (None, OTHER_ZONE)}
+        environment.count_writes()
+        refused = environment.update(pool, moved)
+        assert f"zone: train-001 is in {ZONE}, " in refused.reason
+        assert environment.count_writes() == {}
+        for stored in (refused, environment.refresh(pool)):
+            changes = environment.list_changes(stored, moved)
+            assert (ZONE, OTHER_ZONE) in changes.values()
+
     def test_a_pool_goes_back_to_the_default_version_without_its_zone(
         self, newer: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
