@@ -108,7 +108,11 @@ def check_volume_use(
 
 
 def check_node_owners(resource: Registration, others: RegistrationIndex) -> Iterator[Problem]:
-    """Yield problems of AIOS nodes declared by a cluster and a GpuNode, or by two GpuNodes."""
+    """Yield problems of AIOS nodes declared by a cluster and a GpuNode, or by two GpuNodes.
+
+    A cluster that declares `node_data` excludes every GpuNode of that cluster, even of another
+    node.
+    """
     if resource.type in _RECORD and _declares_nodes(resource):
         # A node with a reference to the cluster is registered later, so only ids are compared.
         for node in _find_with_equal_inputs(others, _RECORD_NODE, resource, "cluster_id"):

@@ -548,7 +548,12 @@ class ClusterOperations:
         return cluster
 
     def _send_create(self, inputs: ClusterInputs) -> str:
-        """Send the create request, once, and return the id of the new cluster."""
+        """Send the create request, and return the id of the new cluster.
+
+        The request is repeated only where nothing can have been created: without a connection, and
+        after
+        429.
+        """
         return self._client.create_cluster(inputs).cluster_id
 
 

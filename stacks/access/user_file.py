@@ -98,6 +98,8 @@ def _create_lock(lock: Path) -> int:
 def _create_lock_in_place(lock: Path) -> int:
     """Create the lock without a link, for file systems without links, and return the open file.
 
+    The open file holds the kernel's lock, and names this process as the owner: closing gives it up.
+
     Raises:
         FileExistsError: the lock exists.
     """

@@ -263,6 +263,7 @@ def _check_program(
     """Yield whether the program starts and has the version of this gpuform.
 
     `installed_plugin` is None for a program from the PATH or from Pulumi.yaml; the remedy differs.
+    Raises GpuformError if the program does not answer.
     """
     python = find_interpreter(program.read_bytes())
     start_problem = next(_find_start_problems(program, python, search), None)

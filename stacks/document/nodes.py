@@ -184,5 +184,5 @@ def get_items(node: Node | None, label: str, problems: Diagnostics) -> tuple[Nod
 
 
 def is_null(node: Node) -> bool:
-    """Return True if `node` is null or empty."""
+    """Return True if `node` is null or has no value; `""`, [] and {} are not null."""
     return isinstance(node, ScalarNode) and node.value is None

@@ -161,5 +161,8 @@ def find_foreign_references(parts: Sequence[object]) -> Iterator[ForeignReferenc
 
 
 def has_foreign_reference(text: str) -> bool:
-    """Return True if a text without expressions contains a reference of another tool."""
+    """Return True if a text without expressions contains a reference of another tool.
+
+    A bare `${name}` counts only as the whole text: in a longer text it may be a shell's variable.
+    """
     return next(find_foreign_references((text,)), None) is not None

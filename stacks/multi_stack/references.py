@@ -135,7 +135,10 @@ class _PythonFile:
                 self.references.is_complete = False  # whoever gets it may call it
 
     def _read_import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Remember renamed imports; a package that may export makes the references incomplete."""
+        """Remember the names renamed by `from ... import ... as`.
+
+        A package that may export anything makes the references incomplete.
+        """
         for alias in node.names:
             if isinstance(node, ast.ImportFrom) and alias.asname:
                 self.imported_names[alias.asname] = alias.name

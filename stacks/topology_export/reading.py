@@ -129,11 +129,12 @@ def find_kubernetes(
 ) -> KubernetesCluster:
     """Return the Kubernetes cluster of the resources' nodes.
 
-    `flags` of the command line come first.
-
-    A cluster with its own scheduler has its own kubeconfig; other resources declare theirs. Sends
-    no request. Raises NoTopology if no cluster is known or several are, and GpuformError for an
-    unusable kubeconfig.
+    The `resources` belong to one cluster. `flags` of the command line come first; then the
+    kubeconfig
+    of a cluster with its own scheduler, of which the first resource is read, or those that other
+    resources declare. Sends no request. Raises NoTopology if no cluster is declared or several are,
+    and
+    GpuformError for an unusable kubeconfig.
     """
     # The caller has grouped the resources by cluster, so the first one stands for all.
     first = resources[0]

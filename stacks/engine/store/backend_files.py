@@ -61,7 +61,10 @@ def _build_damaged_error(where: str) -> DamagedFile:
 
 
 def compress(data: bytes, name: str) -> bytes:
-    """Compress the content by the ending of `name`: .zst, .gz, or none."""
+    """Compress the content by the ending of `name`: .zst, .gz, or none.
+
+    Raises BackendError for .zst if this Python has no zstd (before 3.14).
+    """
     if name.endswith(".zst"):
         return bytes(_import_zstd(name).compress(data))
     return gzip.compress(data) if name.endswith(".gz") else data
