@@ -47,7 +47,7 @@ class Host:
     reads: list[Any] = field(default_factory=list)
     diffs: list[Any] = field(default_factory=list)
 
-    def check(self, urn: str, olds: Any, news: Any, provider: str) -> Any:
+    def check(self, urn: str, olds: Any, news: Any, provider: str, **_: Any) -> Any:
         assert (olds, provider) == ({}, "p::1")
         return {**news, "checked": True}, []
 

@@ -134,7 +134,7 @@ class Host:
         self.failures = failures
         self.asked: list[Any] = []
 
-    def check(self, *question: Any) -> tuple[PropertyMap, tuple[Failure, ...]]:
+    def check(self, *question: Any, **_: Any) -> tuple[PropertyMap, tuple[Failure, ...]]:
         self.asked.append(question)
         return {"size": 2}, self.failures
 

@@ -48,7 +48,7 @@ class Host:
     field_questions: list[Any] = field(default_factory=list)
     shows_fields: bool = False
 
-    def check(self, urn: str, olds: Any, news: Any, provider: str) -> Any:
+    def check(self, urn: str, olds: Any, news: Any, provider: str, **_: Any) -> Any:
         self.checks.append((urn, dict(olds), dict(news), provider))
         return {**news}, []
 

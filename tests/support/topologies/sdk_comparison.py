@@ -66,7 +66,7 @@ class RecordingHost(ProviderHost):
         with self.lock:
             self.calls.append(json.dumps([verb, *arguments], default=repr, sort_keys=True))
 
-    def check(self, urn: str, olds: Any, news: Any, provider: str = "") -> Any:
+    def check(self, urn: str, olds: Any, news: Any, provider: str = "", **_: Any) -> Any:
         self.record_call("check", urn, olds, news, remove_provider_id(provider))
         failures = [Failure("region", "is wrong")] if "wrong" in name_of(urn) else []
         return dict(news), failures
