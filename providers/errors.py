@@ -1,6 +1,6 @@
-"""The errors of gpuform's providers: one tree, each error one message for the user.
+"""The errors of gpuform's providers, each one message for the user.
 
-GpuformError
+GpuformError                  the root of all errors for users
 ├── ApiError                  the platform answered with an error
 │   ├── AuthError             401: the key is not accepted
 │   ├── NoCredit              402: the account has no credit left
@@ -34,14 +34,10 @@ room: nothing that httpx, pydantic or tenacity raises reaches a caller.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError as GpuformError  # noqa: PLC0414 - the tree's root
 from gpuform.schemas.safe_text import escape_invisible
 
 T = TypeVar("T")
-
-
-class GpuformError(UserError):
-    """The root of the errors of providers."""
 
 
 class ApiError(GpuformError):

@@ -1,11 +1,11 @@
-"""Define `UserError`, the base of every error that a command shows without a traceback."""
+"""Define `GpuformError`, the root of all errors that a command shows without a traceback."""
 
 from collections.abc import Callable
 
 from gpuform.schemas.safe_text import escape_invisible_lines
 
 
-class UserError(Exception):
+class GpuformError(Exception):
     """An error that a person can act on: what went wrong and where; `hint` says what to do.
 
     `str(error)` is the message and the hint as a command shows them; neither may contain a secret.
@@ -14,6 +14,10 @@ class UserError(Exception):
 
     help_page: str | None = None
     """The page of the documentation that explains the error, as `gpuform help` accepts it."""
+    exit_code: int = 1
+    """The exit code of a command that the error ends."""
+    property_path: str = ""
+    """The property of a resource that the error is about, or empty."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -39,5 +43,5 @@ class UserError(Exception):
             if isinstance(value, str):
                 setattr(self, name, redact_text(value))
             # a cause is shown with the error, so secrets must not survive in the cause either
-            elif isinstance(value, UserError):
+            elif isinstance(value, GpuformError):
                 value.redact(redact_text)

@@ -252,7 +252,7 @@ class Console:
         An expression may lack the `{{ }}`.
 
         Raises:
-            UserError: the expression cannot be evaluated.
+            GpuformError: the expression cannot be evaluated.
         """
         template = expression if has_expression(expression) else f"{{{{ {expression} }}}}"
         try:

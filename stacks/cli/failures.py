@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError
 
 SUCCESS: Final = 0
 FAILED: Final = 1
@@ -134,15 +134,13 @@ def _format_usage_error(error: click.UsageError) -> Iterator[str]:
 
 def _format_user_error(error: BaseException) -> tuple[int, list[str]] | None:
     """Return exit code and lines of an error for users; None for an internal error."""
-    # Imported by now, if the error is one of theirs.
-    if isinstance(error, UserError):
-        stack = sys.modules.get("gpuform.stacks.engine.stack")
-        is_missing = stack is not None and isinstance(error, stack.StackNotFound)
+    if isinstance(error, GpuformError):
         lines = f"error: {error}".splitlines()
         if error.shown_help_page:
             lines.append(f"  more: gpuform help {error.shown_help_page}")
-        return (STACK_NOT_FOUND if is_missing else FAILED), lines
-    # The emulator imports nothing of `schemas`, where UserError is.
+        return error.exit_code, lines
+    # The emulator imports nothing of `schemas`, where GpuformError is. Its module is imported by
+    # now, if the error is its own.
     store = sys.modules.get("gpuform.providers.emulator.store")
     if store is not None and isinstance(error, store.StoreError):
         return FAILED, [f"error: {error}"]

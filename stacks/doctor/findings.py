@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from gpuform.providers.values import Redactor
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.value_text import counted
@@ -80,7 +80,7 @@ def build_failure(area: str, error: Exception, level: Level = Level.PROBLEM) -> 
 
     Of an unexpected error only type and location are shown: its message may hold secret values.
     """
-    if isinstance(error, UserError):
+    if isinstance(error, GpuformError):
         return Finding(area, level, error.message, error.hint or _RETRY_REMEDY)
     if isinstance(error, OSError):
         message = f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}"

@@ -1,17 +1,14 @@
-"""Define the root of the errors of stacks; `gpuform.providers.errors` has those of one platform."""
+"""Define the parent of the errors of stacks; `gpuform.providers.errors` has those of platforms."""
 
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError
 
 
-class EngineError(UserError):
-    """The root of the errors of stacks: their files, states, programs and runs.
-
-    `path` is the property of a resource that the error is about, or empty.
-    """
+class EngineError(GpuformError):
+    """The parent of the errors of stacks: their files, states, programs and runs."""
 
     def __init__(self, message: str, hint: str | None = None, *, path: str = "") -> None:
         super().__init__(message, hint)
-        self.path = path
+        self.property_path = path
 
 
 USE_THE_CLI = "run this stack with the Pulumi CLI (`pulumi up`), which uses the same state"

@@ -16,7 +16,6 @@ from gpuform.providers.offering import ExistingObject
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import raise_as_engine_errors
 
 
 class ImportRefused(EngineError):
@@ -183,10 +182,9 @@ def select_object(
         ),
         None,
     )
-    with raise_as_engine_errors():
-        listed_inputs = importing.merge_import_inputs(
-            lifecycle, id_text, listed_object.listed_inputs if listed_object else {}
-        )
+    listed_inputs = importing.merge_import_inputs(
+        lifecycle, id_text, listed_object.listed_inputs if listed_object else {}
+    )
     object_name, listed_region = "", ""
     if listed_object is not None:
         object_name, listed_region = listed_object.name, listed_object.region

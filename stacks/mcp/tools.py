@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, ParamSpec
 from gpuform.providers.catalog import render_capability_table
 from gpuform.providers.environment import KNOWN_SCHEDULERS_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.environment import find_schedulers
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.urn import name_of
@@ -54,7 +54,7 @@ def _answer_errors(tool: Callable[P, Answer]) -> Callable[P, Answer]:
     def answer_or_problem(*arguments: P.args, **named: P.kwargs) -> Answer:
         try:
             return shorten_answer(tool(*arguments, **named))
-        except UserError as error:
+        except GpuformError as error:
             problem = {"problem": error.message, "what_to_do": error.hint or ""}
             return Answer(ok=False, data=problem)
         except (OSError, ValueError) as error:  # a path that no file can have

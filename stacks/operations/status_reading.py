@@ -21,7 +21,6 @@ from gpuform.providers.lens.client import get_client, is_configured
 from gpuform.providers.operations import Settings
 from gpuform.providers.plugin.interrupted_creates import describe_leftover, find_leftover_intents
 from gpuform.providers.records import EphemeralRecords, Intents
-from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.resource_facts import ResourceUsage
 from gpuform.stacks.engine.deployment import Deployment, Options
@@ -361,7 +360,7 @@ def _read_stack_status(workspace_stack: WorkspaceStack, query: StatusQuery) -> S
         )
     except StackNotFound as error:  # another command has removed it meanwhile
         return StackStatus(workspace_stack.name, None, str(error), exists=False)
-    except UserError as error:
+    except GpuformError as error:
         return StackStatus(workspace_stack.name, None, str(error))
     return StackStatus(workspace_stack.name, status)
 

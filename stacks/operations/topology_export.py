@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from gpuform.providers.context import CLOCK_VARIABLE
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.operations.opening.environments import (
     enter_environment,
@@ -147,7 +146,6 @@ def apply_topology(
         # Exclusive: the objects written are recorded beside the state.
         stack = workspace.open(selected.name, passphrase, exclusive=True)
         resources.enter_context(enter_environment(stack, emulate=options.emulate))
-        resources.enter_context(raise_as_engine_errors())
         # A stored state may name nodes that were replaced since.
         placements = _list_placements(stack, replace(options, refresh=True))
         _require_readable(placements)

@@ -18,7 +18,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import platforms
 from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import CaseInputs
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.engine.errors import EngineError
@@ -113,7 +113,7 @@ def run_case(spec: CaseRunSpec, on_plan: Callable[[Plan], None]) -> RunReport:
             started_at, initial_names = server.clock.now(), case_stack.list_resource_names()
             events.start()
             report = case_stack.run_operation(selected)
-        except UserError as error:
+        except GpuformError as error:
             # A run that cannot start is a result of the case, not a fault of gpuform.
             report = case_stack.build_error_report(error)
         final_state = case_stack.read_final_state(server, server.clock.now() - started_at)
@@ -194,17 +194,17 @@ class CaseError(EngineError):
 
     help_page = "guides/test-a-stack"
 
-    def __init__(self, error: UserError, path_in_case: tuple[str | int, ...]) -> None:
+    def __init__(self, error: GpuformError, path_in_case: tuple[str | int, ...]) -> None:
         super().__init__(error.message, error.hint)
         self.path_in_case = path_in_case
 
 
 @contextmanager
 def _convert_to_case_error(*path_in_case: str | int) -> Iterator[None]:
-    """Convert a UserError raised in this context to a CaseError at the path of a case's field."""
+    """Convert errors for users in this context to CaseErrors at the path of a case's field."""
     try:
         yield
-    except UserError as error:
+    except GpuformError as error:
         raise CaseError(error, path_in_case) from error
 
 
@@ -407,7 +407,7 @@ class _CaseStack:
             plan=self._plan or result.plan,
         )
 
-    def build_error_report(self, error: UserError) -> RunReport:
+    def build_error_report(self, error: GpuformError) -> RunReport:
         """Return the report of a run stopped by `error`, before or during the operation."""
         (message,) = self._redact([str(error)])
         case_problems = []

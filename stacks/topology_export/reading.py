@@ -206,7 +206,7 @@ def add_known_labels(
         )
         try:
             labelled_topology = add_labels_of_cluster(group_topology, find_kubernetes(group, flags))
-        except (GpuformError, NoTopology) as error:
+        except GpuformError as error:
             sentence = f"the labels of the nodes of {name} are unknown: {_to_line(error.message)}"
             # The rest of the topology is still worth showing.
             topology = replace(topology, unknown=(*topology.unknown, sentence))

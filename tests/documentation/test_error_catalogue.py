@@ -80,7 +80,7 @@ def list_error_classes() -> frozenset[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
-    classes = {"UserError", "ExpressionError"}
+    classes = {"GpuformError", "ExpressionError"}
     while derived := {name for name, above in bases.items() if above & classes} - classes:
         classes |= derived
     return frozenset(classes)

@@ -12,7 +12,7 @@ import gpuform.providers
 import gpuform.schemas
 import gpuform.stacks
 from gpuform.providers.errors import MissingCredentials, NoCredit, NotReady, OutOfCapacity
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError
 from gpuform.stacks.cli.failures import describe_failure
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Diagnostic
@@ -27,7 +27,7 @@ ROOMS = ("schemas", "providers", "stacks")
 IN_SOURCE = re.compile(r"\b(?:help_)?page(?:: str)? ?= ?\"([^\"]+)\"")
 
 
-def _list_classes(kind: type[UserError]) -> Iterator[type[UserError]]:
+def _list_classes(kind: type[GpuformError]) -> Iterator[type[GpuformError]]:
     for error_class in kind.__subclasses__():
         yield error_class
         yield from _list_classes(error_class)
@@ -74,7 +74,7 @@ def test_errors_of_a_subject_have_its_page() -> None:
         (StackNotFound("none", "make it"), "  more: gpuform help concepts/stack"),
     ],
 )
-def test_a_hint_is_followed_by_its_page(error: UserError, last: str) -> None:
+def test_a_hint_is_followed_by_its_page(error: GpuformError, last: str) -> None:
     _, lines = describe_failure(error, verbose=False)
     assert lines[-1] == last
     assert "gpuform help" not in str(error)

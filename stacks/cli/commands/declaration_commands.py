@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, describe_failure
 from gpuform.stacks.cli.flags import emulate_flag, lock_flag, parallel_flag, yes_flag
@@ -252,7 +252,7 @@ def _print_values(
     for line in filter(None, map(str.strip, lines)):
         try:
             value = console.evaluate(line)
-        except UserError as error:
+        except GpuformError as error:
             code = FAILED
             for line_of_error in describe_failure(error, verbose=False)[1]:
                 screen.warn(line_of_error)

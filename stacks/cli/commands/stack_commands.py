@@ -35,7 +35,7 @@ from gpuform.stacks.cli.opening import (
 )
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import open_intents, raise_as_engine_errors
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import (
     StackNotFound,
     Workspace,
@@ -318,11 +318,10 @@ def _create_stack(
         provider or "",
     )
     if emulate:
-        with raise_as_engine_errors():
-            records = open_intents(workspace.backend, workspace.project.name, name).records
-            # Recorded before the first run: no command can take the stack for one of real
-            # platforms.
-            record_environment(records, StackEnvironment(emulated=True, emulator=""))
+        records = open_intents(workspace.backend, workspace.project.name, name).records
+        # Recorded before the first run: no command can take the stack for one of real
+        # platforms.
+        record_environment(records, StackEnvironment(emulated=True, emulator=""))
     environment_text = " on the emulator" if emulate else ""
     session.screen.print(f"Created and selected stack {name}{environment_text}.")
 

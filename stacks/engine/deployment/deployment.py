@@ -55,7 +55,6 @@ from gpuform.stacks.engine.planning import (
 )
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.records import raise_as_provider_errors
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import (
     ResourceState,
@@ -562,7 +561,7 @@ class Deployment:
             clock=get_clock(os.environ),
             cancelled=self._cancelled,
             intents=self._intents,
-            check_lock=self._check_lock,
+            check_lock=self.target.check_lock,
             belongs_to_other_stack=self.target.belongs_to_other_stack,
             on_clock_skew=self.options.on_clock_skew,
             belongs_to_stack=lambda id_: (
@@ -572,11 +571,6 @@ class Deployment:
             on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
             on_skipped_check=self._report_skipped_check,
         )
-
-    def _check_lock(self) -> None:
-        """Raise GpuformError if this process may have lost a lock of the stack that it held."""
-        with raise_as_provider_errors():
-            self.target.check_lock()
 
     def _warn(self, text: str) -> None:
         """Emit a warning to the events of the run."""

@@ -26,7 +26,6 @@ from gpuform.stacks.engine import values
 from gpuform.stacks.engine.deployment.options import DEFAULT_PARALLEL, DeploymentTarget
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.records import raise_as_engine_errors, raise_as_provider_errors
 from gpuform.stacks.engine.state import (
     OrphanedJournal,
     PendingOperation,
@@ -125,10 +124,9 @@ def recover_creates(
     snapshot = _add_recovered(before, results, others)
     if save is not None:
         save(snapshot)
-        with raise_as_engine_errors():
-            # The state first, the intents afterwards: a crash in between only makes the next run
-            # search again.
-            _update_intents(intents, results, creates_follow=creates_follow)
+        # The state first, the intents afterwards: a crash in between only makes the next run
+        # search again.
+        _update_intents(intents, results, creates_follow=creates_follow)
     if results.unresolved:
         message = "\n".join(results.unresolved)
         if save is not None:
@@ -146,8 +144,7 @@ def _find_remaining_intents(
     unfinished creates, only their intents without an outcome are yielded, and those answered late
     though the state has the resource: there is a second object.
     """
-    with raise_as_engine_errors():
-        all_intents = intents.list_all()
+    all_intents = intents.list_all()
     known_ids = _list_object_ids(snapshot)
     stored = {to_dynamic_urn(resource.urn) for resource in snapshot.resources if resource.id}
     for intent in all_intents:
@@ -344,7 +341,7 @@ class _CreateSearch:
             clock=get_clock(os.environ),
             cancelled=self.cancelled,
             intents=self.intents,
-            check_lock=self._check_lock,
+            check_lock=self.target.check_lock,
             belongs_to_other_stack=self.target.belongs_to_other_stack,
             on_progress=lambda text: self._report_once(f"{name_of(urn)}: {text}"),
             on_warning=lambda text: self._report_once(f"{name_of(urn)}: {text}"),
@@ -357,11 +354,6 @@ class _CreateSearch:
             self._reported.add(text)
         if is_news:
             self.report(text)
-
-    def _check_lock(self) -> None:
-        """Raise GpuformError if this process may have lost a lock of the stack that it held."""
-        with raise_as_provider_errors():
-            self.target.check_lock()
 
 
 def _add_recovered(

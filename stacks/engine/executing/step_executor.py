@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gpuform.providers.context import trace_span
+from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletions
@@ -133,7 +134,7 @@ class StepExecutor:
         self._stopping.set()
         self._step_waiter.wake_waiting_steps()
 
-    def fail_resource(self, urn: str, error: EngineError) -> None:
+    def fail_resource(self, urn: str, error: GpuformError) -> None:
         """Report why a resource failed and stop the run; a preview plans the other resources.
 
         The run stops even with `continue_on_error`.
@@ -171,13 +172,13 @@ class StepExecutor:
         with self._lock:
             self.failed.add(urn)
 
-    def report_failure(self, urn: str, error: EngineError) -> None:
+    def report_failure(self, urn: str, error: GpuformError) -> None:
         """Report why a resource failed; independent resources continue.
 
         The URN is added to `failed`. An OutOfCredit error sets `out_of_credit`.
         """
         message = "\n".join(filter(None, [error.message, error.hint]))
-        self.events.emit(Diagnostic("error", message, urn, error.path, error=error))
+        self.events.emit(Diagnostic("error", message, urn, error.property_path, error=error))
         with self._lock:
             self.failed.add(urn)
             self.out_of_credit |= isinstance(error, OutOfCredit)

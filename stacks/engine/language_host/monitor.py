@@ -17,7 +17,7 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import resource_pb2
 
 from gpuform.providers.context import trace_span
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.executing import (
@@ -222,7 +222,7 @@ class Monitor:
             raise Ended from None
         except StepError:
             pass  # the executor has reported the reason
-        except EngineError as error:
+        except GpuformError as error:
             self._report_error(declaration, error)
         if self.executor.is_stopping:
             raise Ended
@@ -355,7 +355,7 @@ class Monitor:
         if problems:
             raise CheckFailed(problems)
 
-    def _report_error(self, registration: Registration | Read | None, error: EngineError) -> None:
+    def _report_error(self, registration: Registration | Read | None, error: GpuformError) -> None:
         """Report the error as a failure of the resource; of a failed check each problem."""
         urn = registration.urn if registration else ""
         if not isinstance(error, CheckFailed):
@@ -466,7 +466,7 @@ class Monitor:
             except StepError:
                 # The reasons were already reported as events.
                 message = f"{request.tok}: its provider could not be configured"
-            except UserError as error:
+            except GpuformError as error:
                 message = f"{request.tok}: {error}"
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
 

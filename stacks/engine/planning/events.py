@@ -15,9 +15,9 @@ from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.values import Redactor
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
+from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine import values
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.registration import Source
@@ -83,7 +83,7 @@ class Diagnostic:
     urn: str = ""
     path: str = ""
     source: Source | None = None
-    error: EngineError | None = field(default=None, compare=False, repr=False)
+    error: GpuformError | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from gpuform.stacks.engine.planning.constraints import check_inputs
 from gpuform.stacks.engine.planning.events import describe_change
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import OtherStacks, Owners
@@ -228,15 +227,14 @@ def _find_lifecycle_class(registration: Registration) -> type[Lifecycle[Any, Any
 
 
 def _refuse_contradicting_input(registration: Registration, goal: ResourceState) -> None:
-    """Raise EngineError if `import_` names an input (after `@`) with another value than declared.
+    """Raise GpuformError if `import_` names an input (after `@`) with another value than declared.
 
     An input that is still unknown passes.
     """
     kind = _find_lifecycle_class(registration)
     if kind is None:
         return
-    with raise_as_engine_errors():
-        named_inputs = parse_import_input(kind, registration.import_id)
+    named_inputs = parse_import_input(kind, registration.import_id)
     for name, value in named_inputs.items():
         declared = values.unwrap_secrets(goal.inputs.get(name))
         if declared is not values.UNKNOWN and declared != value:

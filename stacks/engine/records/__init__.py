@@ -8,8 +8,6 @@ from gpuform.stacks.engine.records.backend_records import (
     OtherStackObjects,
     move_intents,
     open_intents,
-    raise_as_engine_errors,
-    raise_as_provider_errors,
     read_all_intents,
     records_for_host,
 )
@@ -18,8 +16,6 @@ __all__ = [
     "OtherStackObjects",
     "move_intents",
     "open_intents",
-    "raise_as_engine_errors",
-    "raise_as_provider_errors",
     "read_all_intents",
     "records_for_host",
 ]

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuform.providers.environment import WrongEnvironment, read_environment, record_environment
-from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import (
     INTENT_PREFIX,
     Fields,
@@ -192,24 +191,6 @@ class _Round:
     error: BaseException | None = None
 
 
-@contextmanager
-def raise_as_provider_errors() -> Iterator[None]:
-    """Raise the engine's errors in the context as GpuformError, for callers inside of providers."""
-    try:
-        yield
-    except EngineError as error:
-        raise GpuformError(error.message, hint=error.hint) from None
-
-
-@contextmanager
-def raise_as_engine_errors() -> Iterator[None]:
-    """Raise GpuformError of records in the context as EngineError."""
-    try:
-        yield
-    except GpuformError as error:
-        raise EngineError(error.message, error.hint) from None
-
-
 class BackendRecords:
     """The records of one stack, read once: the stack's lock keeps other writers out."""
 
@@ -254,17 +235,15 @@ class BackendRecords:
         # Without the lock the batches of other processes are not read: this one stands beside them
         # and replaces none.
         folder = self._backend.get_records_folder(self._project, self._stack)
-        with raise_as_provider_errors():
-            Batches(self._backend.storage, folder).write({name: fields})
+        Batches(self._backend.storage, folder).write({name: fields})
 
     def list_stored_objects(self) -> StoredObjects | None:
         """Return URN and id of each object in the stack's checkpoint.
 
         Objects that wait for a replacement are left out: they are deleted. The journal is not read.
         """
-        with raise_as_provider_errors():
-            data = self._backend.read(self._project, self._stack)
-            latest = load_checkpoint(data).latest if data else {}
+        data = self._backend.read(self._project, self._stack)
+        latest = load_checkpoint(data).latest if data else {}
         return [
             (str(resource.get("urn")), str(resource["id"]))
             for resource in latest.get("resources") or ()
@@ -278,9 +257,8 @@ class BackendRecords:
         """
         with self._lock:
             self._read()
-        with raise_as_provider_errors():
-            self._backend.check_lock(self._project, self._stack)
-            self._commit.write(change)
+        self._backend.check_lock(self._project, self._stack)
+        self._commit.write(change)
         with self._lock:
             records = self._read()
             for name, fields in change.items():
@@ -292,8 +270,7 @@ class BackendRecords:
     def _read(self) -> dict[str, Fields]:
         """Return the records; the caller holds the lock."""
         if self._records is None:
-            with raise_as_provider_errors():
-                self._batches.read()
+            self._batches.read()
             self._records = _list_existing(self._batches)
         return self._records
 
@@ -373,11 +350,8 @@ class OtherStackObjects:
         States that cannot be read are left out. Raises GpuformError for an unreadable record.
         """
         own = f"urn:pulumi:{self.stack}::{self.project}::"
-        with raise_as_provider_errors():
-            records = read_all_intents(self.backend)
-            states = find_owners(
-                self.backend, excluded_stack=build_full_name(self.project, self.stack)
-            )
+        records = read_all_intents(self.backend)
+        states = find_owners(self.backend, excluded_stack=build_full_name(self.project, self.stack))
         other_intents = (intent for intent in records if not str(intent.urn).startswith(own))
         created_ids = {id_ for intent in other_intents for id_ in intent.made}
         return created_ids | {entry.id for _, entry in states.resources}
@@ -397,11 +371,10 @@ def move_intents(source: Intents, target: Intents, names: Mapping[str, str]) -> 
         names: the new URN of each old URN; intents of other URNs stay.
 
     Raises:
-        EngineError: one stack is on real platforms and the other on an emulator, or the two are on
-            different emulators or addresses.
+        WrongEnvironment: one stack is on real platforms and the other on an emulator, or the two
+            are on different emulators or addresses.
     """
-    with raise_as_engine_errors():
-        _move_environment(source.records, target.records)
+    _move_environment(source.records, target.records)
     old = [intent for intent in source.list_all() if intent.urn in names]
     new = [replace(intent, urn=names[intent.urn]) for intent in old if intent.urn]
     for intent in new:

@@ -24,7 +24,7 @@ from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.records import move_intents, open_intents, raise_as_engine_errors
+from gpuform.stacks.engine.records import move_intents, open_intents
 from gpuform.stacks.engine.stack.stack import Stack
 from gpuform.stacks.engine.stack.workspace import check_selectable, select_stack
 from gpuform.stacks.engine.state import Snapshot, edits
@@ -163,8 +163,7 @@ def move_local_records(stack: Stack) -> None:
     for path in _find_record_files(root, INTENT_PREFIX, _FORMER_INTENTS_FOLDER):
         fields = _read_record(path)
         if str(fields.get("urn") or "").startswith(own):
-            with raise_as_engine_errors():
-                intents.record(build_record(fields, Intent, str(path)))
+            intents.record(build_record(fields, Intent, str(path)))
             path.unlink(missing_ok=True)
     _move_drains(root, {entry.id for entry in stack.snapshot.resources}, intents)
 
@@ -174,8 +173,7 @@ def _move_drains(root: Path, ids: Collection[str], intents: Intents) -> None:
     for path in _find_record_files(root, DRAIN_PREFIX, _FORMER_DRAINS_FOLDER):
         fields = _read_record(path)
         if fields.get("id") in ids:
-            with raise_as_engine_errors():
-                Drains.from_intents(intents).record(build_record(fields, Drain, str(path)))
+            Drains.from_intents(intents).record(build_record(fields, Drain, str(path)))
             path.unlink(missing_ok=True)
 
 
@@ -186,6 +184,5 @@ def _find_record_files(root: Path, prefix: str, earlier: Path) -> list[Path]:
 
 
 def _read_record(path: Path) -> Fields:
-    """Return the fields of a record's file. Raises EngineError for an invalid one."""
-    with raise_as_engine_errors():
-        return parse_record(path.read_bytes(), str(path))
+    """Return the fields of a record's file. Raises GpuformError for an invalid one."""
+    return parse_record(path.read_bytes(), str(path))

@@ -38,6 +38,7 @@ class StackNotFound(EngineError):
     """The stack does not exist, or no stack is selected."""
 
     help_page = "concepts/stack"
+    exit_code = 6
 
 
 def get_short_name(project: Project, name: str) -> str:

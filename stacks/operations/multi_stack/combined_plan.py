@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gpuform.providers import permissions
-from gpuform.schemas.errors import UserError
+from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import Amount, Plan, PlanCost, ResourceChange, StackCost
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
@@ -34,7 +34,7 @@ def read_unplanned_costs(
         if name not in planned:
             try:
                 yield name, _read_current_cost(stack, environ)
-            except UserError as error:
+            except GpuformError as error:
                 yield name, StackCost(unknown=(f"cannot be read: {error.message}",))
 
 

@@ -23,7 +23,6 @@ from gpuform.providers.environment import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
-from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.values import unwrap_secrets
 from gpuform.stacks.operations.opening.emulator import run_emulator
@@ -41,26 +40,23 @@ def enter_environment(
     is accepted.
 
     Raises:
-        EngineError: the stack lives in the other environment, or on another emulator.
+        WrongEnvironment: the stack lives in the other environment, or on another emulator.
     """
-    with raise_as_engine_errors():
-        recorded = read_environment(stack.get_intents().records)
-        # Checked before the emulator starts: an emulator started for a refused command would leave
-        # a file.
-        if emulate:
-            _require_emulated(stack, recorded)
+    recorded = read_environment(stack.get_intents().records)
+    # Checked before the emulator starts: an emulator started for a refused command would leave
+    # a file.
+    if emulate:
+        _require_emulated(stack, recorded)
     with run_emulator(stack.project.directory, emulate=emulate, root=root):
-        with raise_as_engine_errors():
-            emulated = emulate or _check_environment(stack, recorded)
-            if emulated and recorded is not None and not shows_state:
-                merge_emulator(recorded, os.environ)
+        emulated = emulate or _check_environment(stack, recorded)
+        if emulated and recorded is not None and not shows_state:
+            merge_emulator(recorded, os.environ)
         yield emulated
 
 
 def is_recorded_emulated(stack: Stack) -> bool:
     """Return True if the stack's records name the emulator as its environment."""
-    with raise_as_engine_errors():
-        recorded = read_environment(stack.get_intents().records)
+    recorded = read_environment(stack.get_intents().records)
     return recorded is not None and recorded.emulated
 
 
