@@ -23,8 +23,10 @@ from gpuform.providers.together.repairing import ClusterRepairRun
 
 WORKERS = st.integers(0, 2)
 EVENTS = st.one_of(
-    st.tuples(st.sampled_from(["propose", "break", "recover", "job", "cordon", "reject"]), WORKERS),
-    st.tuples(st.sampled_from(["trouble", "silence", "fail"]), WORKERS),
+    st.tuples(
+        st.sampled_from(["propose", "break", "recover", "start_job", "cordon", "reject"]), WORKERS
+    ),
+    st.tuples(st.sampled_from(["propose_repair_under_job", "silence_under_job", "fail"]), WORKERS),
     st.tuples(st.just("advance"), st.sampled_from([60, 700, 4000])),
     st.tuples(st.sampled_from(["refresh", "update", "uncordon", "resolve"]), st.just(0)),
     st.tuples(

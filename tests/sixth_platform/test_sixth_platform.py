@@ -213,7 +213,9 @@ def test_a_broken_platform_is_reported_only_where_it_is_named(tmp_path: Path) ->
         done = run_shell_command("gpuform validate", tmp_path, build_environment(package))
         output = done.stdout + done.stderr
         assert done.returncode == code, output
-        assert ("the distribution nimbus-gpuform provides the platform" in output) == bool(code), output
+        assert ("the distribution nimbus-gpuform provides the platform" in output) == bool(code), (
+            output
+        )
         assert "Traceback" not in output
 
 
