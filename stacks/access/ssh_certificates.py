@@ -37,6 +37,8 @@ from gpuform.stacks.access.user_file import UserFile
 
 LOGIN_TIMEOUT_S: Final = 300.0
 """How long to wait for a person to log in with the browser."""
+SILENT_CONNECTION_S: Final = 2.0
+"""How long a connection of the browser may be silent before it is closed."""
 _CALLBACK_PORTS: Final = (3000, 10001, 11110)
 """The ports of the redirect addresses that Together's issuers accept, from its command line."""
 _CALLBACK_PATH: Final = "/login-callback"
@@ -232,6 +234,11 @@ def _request_json(
     )
 
 
+class _QuietServer(http.server.HTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Ignore a connection that the browser broke off: the login continues on another one."""
+
+
 class _CallbackServer:
     """The address on this machine to which the browser returns after the login."""
 
@@ -248,10 +255,14 @@ class _CallbackServer:
         codes: list[str] = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            # A browser may open connections in advance, and send nothing on them.
+            timeout = SILENT_CONNECTION_S
+
             def do_GET(self) -> None:
                 target = urlsplit(self.path)
                 query = parse_qs(target.query)
-                is_ours = secrets.compare_digest(query.get("state", [""])[0], state)
+                sent_state = query.get("state", [""])[0]
+                is_ours = secrets.compare_digest(sent_state.encode(), state.encode())
                 if target.path == _CALLBACK_PATH and is_ours and query.get("code"):
                     codes.append(query["code"][0])
                 self.send_response(200 if codes else 400)
@@ -266,7 +277,7 @@ class _CallbackServer:
             with suppress(OSError), socket.create_connection(("localhost", port), timeout=0.2):
                 continue
             with suppress(OSError):
-                return cls(http.server.HTTPServer(("localhost", port), Handler), codes)
+                return cls(_QuietServer(("localhost", port), Handler), codes)
         ports = ", ".join(map(str, _CALLBACK_PORTS))
         raise NoAccess(
             f"the login needs one of the ports {ports} of this machine, and all are in use",

@@ -17,11 +17,12 @@ from gpuform.providers.repairing import (
     Fleet,
     RepairDecision,
     choose_repairs,
+    describe_repair,
     parse_faults,
     parse_repair_policy,
 )
 from gpuform.schemas.checking import validate_inputs
-from gpuform.schemas.policies.repair import NodeFault, RepairInputs
+from gpuform.schemas.policies.repair import NodeFault, NodeRepair, RepairInputs
 
 NODES = tuple(f"node-{number}" for number in range(8))
 MODES = ("REPLACE", "REBOOT", "CYCLE")
@@ -196,6 +197,11 @@ def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REPAIR_VARIABLE, "node-3=CYCLE")
     with pytest.raises(GpuformError, match="cannot be changed to CYCLE"):
         choose_repairs(None, [build_fault(3, id="r", mode="REBOOT")], build_fleet())
+
+
+def test_an_ended_repair_is_described_as_such_where_a_plan_cannot_show_it() -> None:
+    repair = NodeRepair(node="n", mode="REJECT", cause="asked", because="hot", proposed="REBOOT")
+    assert describe_repair(repair) == "ends the repair of node n by REBOOT (REJECT): hot"
 
 
 def test_outputs_of_older_versions_and_odd_ones_have_no_faults() -> None:

@@ -1,6 +1,7 @@
 """`connect` and `ssh-config` for a cluster with an SSH certificate authority of its own."""
 
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -8,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -179,6 +181,35 @@ def test_a_refused_login_is_an_error_and_leaves_no_certificate(
     assert (ran.code, message in ran.err, commands) == (1, True, [])
     assert "Traceback" not in ran.err
     assert not list(home.rglob("*-cert.pub"))
+
+
+def test_a_silent_connection_and_a_foreign_request_do_not_end_the_login(
+    train: PlannedProject, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuform.stacks.access.ssh_certificates.SILENT_CONNECTION_S", 0.05)
+    answers: list[int] = []
+
+    def open_address(url: str) -> bool:
+        (address,) = parse_qs(urlsplit(url).query)["redirect_uri"]
+        target = urlsplit(address)
+        silent = socket.create_connection((target.hostname or "", target.port or 0))
+
+        def log_in() -> None:
+            foreign = [address + query for query in ("", "?code=evil&state=%C3%A9", "?state=x")]
+            answers.extend(
+                httpx.get(address_to_ask, follow_redirects=True, trust_env=False).status_code
+                for address_to_ask in (*foreign, url)
+            )
+            silent.close()
+
+        threading.Thread(target=log_in, daemon=True).start()
+        return True
+
+    monkeypatch.setattr("webbrowser.open", open_address)
+    ran = train.run("connect", "train", "--user", "ada")
+    assert (ran.code, len(commands)) == (0, 1), ran.err
+    assert answers == [400, 400, 400, 200]
+    assert "Traceback" not in ran.err
 
 
 def test_nobody_logs_in(
