@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from gpuform.providers.emulator.errors import StoreError
+
 _VERSION = 1
 _LOG_LIMIT = 100_000
 _SCHEMA = """
@@ -27,10 +29,6 @@ CREATE TABLE IF NOT EXISTS objects (
 CREATE INDEX IF NOT EXISTS objects_gone ON objects (gone_at) WHERE gone_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, body TEXT NOT NULL);
 """
-
-
-class StoreError(Exception):
-    """Raised where the store's file cannot be used; the message says why and what to do."""
 
 
 class Store:

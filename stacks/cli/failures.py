@@ -3,13 +3,13 @@
 `app` calls `describe_failure`; the reference page of exit codes is generated from `MEANINGS`.
 """
 
-import sys
 import traceback
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import click
 
+from gpuform.providers.emulator.errors import StoreError
 from gpuform.schemas.errors import GpuformError
 
 SUCCESS: Final = 0
@@ -139,10 +139,8 @@ def _format_user_error(error: BaseException) -> tuple[int, list[str]] | None:
         if error.shown_help_page:
             lines.append(f"  more: gpuform help {error.shown_help_page}")
         return error.exit_code, lines
-    # The emulator imports nothing of `schemas`, where GpuformError is. Its module is imported by
-    # now, if the error is its own.
-    store = sys.modules.get("gpuform.providers.emulator.store")
-    if store is not None and isinstance(error, store.StoreError):
+    # The emulator imports nothing of `schemas`, where GpuformError is.
+    if isinstance(error, StoreError):
         return FAILED, [f"error: {error}"]
     return None
 
