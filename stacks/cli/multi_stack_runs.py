@@ -15,6 +15,7 @@ import click
 
 from gpuform.schemas.safe_text import escape_invisible, escape_invisible_lines, format_json
 from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.stacks.cli import multi_stack_worker
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.flags import MultiStackFlags, build_lock_timeout
@@ -76,6 +77,7 @@ def run_command(
     run_options = MultiStackOptions(
         options,
         names,
+        multi_stack_worker.__name__,
         multi_stack_flags.jobs,
         _choose_form(arguments),
         session.screen.paint.color,
@@ -113,6 +115,7 @@ def find_drift(
     run_options = MultiStackOptions(
         options,
         names,
+        multi_stack_worker.__name__,
         multi_stack_flags.jobs,
         debug=session.verbose,
         drift=True,

@@ -36,6 +36,7 @@ from gpuform.stacks.engine.project import Project
 from gpuform.stacks.operations.opening.interpreter import (
     MOVED,
     ProgramEnvironment,
+    build_command_start,
     find_program_environment,
 )
 from gpuform.stacks.operations.runs.callbacks import (
@@ -49,8 +50,6 @@ from gpuform.stacks.operations.runs.callbacks import (
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.review.summary_text import format_gate
-
-_MODULE = "gpuform.stacks.cli"
 
 
 def is_continued_in_virtualenv(project: Project) -> bool:
@@ -81,7 +80,7 @@ def _replace_process(environment: ProgramEnvironment, python: Path) -> None:
     # exec drops what Python has buffered.
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [str(python), "-P", "-m", _MODULE, *sys.argv[1:]]
+    command = [*build_command_start(python), *sys.argv[1:]]
     variables = {**environment.build_activated_variables(), MOVED: "1"}
     if os.name == "nt":  # exec there returns to the shell before the command has ended
         sys.exit(subprocess.run(command, check=False, env=variables).returncode)  # noqa: S603 - ours

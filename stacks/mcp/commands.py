@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.project import Project, StackSettings, is_secure
 from gpuform.stacks.mcp.projects import Answer, ProjectFolder, RequestRefused
-from gpuform.stacks.operations.opening.interpreter import MOVED
+from gpuform.stacks.operations.opening.interpreter import MOVED, build_command_start
 from gpuform.stacks.testing.case_run import CaseRunSpec, get_address
 from gpuform.stacks.testing.comparison import format_duration, get_verdicts
 from gpuform.stacks.testing.report import RunReport
@@ -137,8 +136,7 @@ class CommandRunner:
             settings[MOVED] = "1"
         try:
             completed = subprocess.run(  # noqa: S603 - gpuform itself, and no shell reads the arguments
-                # -P keeps modules of the project's folder out of gpuform's own imports.
-                [sys.executable, "-P", "-m", "gpuform.stacks.cli", *arguments],
+                [*build_command_start(), *arguments],
                 cwd=folder,
                 # The settings come last: no variable of the environment may lift the read-only
                 # access.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TIME_LIMIT_S: Final = 300.0
 """How many real seconds a run may take: a program that hangs would never end."""
 _OUTPUT_FILE: Final = "output"
-_PRELOADED_MODULE: Final = "gpuform.stacks.testing.preloading"
+PRELOADED_MODULE: Final = "gpuform.stacks.testing.preloading"
 _START_OR_JOIN: Final = threading.Lock()
 """Held while a process starts or is joined.
 
@@ -299,5 +299,5 @@ def _get_start_context() -> "ForkServerContext | SpawnContext":
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_PRELOADED_MODULE])
+    context.set_forkserver_preload([PRELOADED_MODULE])
     return context

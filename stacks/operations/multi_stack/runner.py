@@ -54,6 +54,7 @@ class MultiStackOptions:
         run: the options of each stack's run; `plan` and `save_plan` are files with the plans of all
             stacks.
         names: the chosen stacks.
+        worker_module: the dotted name of the main module of each stack's process.
         jobs: how many stacks run at a time; None for one per processor while planning, and more
             while applying.
         form: the format of the output, passed on to the processes, as are `color`, `view_options`,
@@ -63,6 +64,7 @@ class MultiStackOptions:
 
     run: RunOptions
     names: Collection[str]
+    worker_module: str
     jobs: int | None = None
     form: Form = "text"
     color: bool = False
@@ -135,7 +137,7 @@ def run_multi_stack(
             }
             for name in names
         }
-        processes = ProcessPool()
+        processes = ProcessPool(options.worker_module)
         try:
             multi_stack_run = _MultiStackRun(
                 order, options, callbacks, names, variables, interpreters, processes, saved_plan

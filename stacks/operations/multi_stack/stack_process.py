@@ -1,7 +1,8 @@
 """Run one stack of a multi-stack run in a process of its own, with messages over its pipes.
 
 Each message is one line of JSON. Messages may hold secrets: they go through a pipe and are never
-written to a file. The schedule starts these processes; they run `stacks/cli/multi_stack_worker.py`.
+written to a file. The schedule starts these processes; the caller of `run_multi_stack` names their
+main module.
 """
 
 import base64
@@ -184,7 +185,6 @@ def unpack_outputs(packed_outputs: str) -> PropertyMap:
     return from_struct(struct_pb2.Struct.FromString(base64.b64decode(packed_outputs)))
 
 
-_PROCESS_MODULE: Final = "gpuform.stacks.cli.multi_stack_worker"
 _FAILURE_CODE: Final = 1
 
 MessageListener = Callable[["StackProcess", ProcessMessage], None]
@@ -213,9 +213,13 @@ class Interpreter:
 
 @dataclass(slots=True, eq=False)
 class StackProcess:
-    """A process that runs one task after the other; `name` is the stack of the current task."""
+    """A process that runs one task after the other; `name` is the stack of the current task.
+
+    `main_module` is the dotted name of the module that receives the tasks.
+    """
 
     interpreter: Interpreter
+    main_module: str
     listener: MessageListener = lambda _process, _message: None
     name: str = ""
     _has_task: bool = False
@@ -269,7 +273,7 @@ class StackProcess:
         """Start the Python process of the stack in a process group of its own. Raises OSError."""
         return subprocess.Popen(  # noqa: S603 - gpuform itself
             # -P: a module in the working directory must not hide one of gpuform's.
-            [self.interpreter.python, "-P", "-m", _PROCESS_MODULE],
+            [self.interpreter.python, "-P", "-m", self.main_module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **self.interpreter.variables},
@@ -326,9 +330,10 @@ class StackProcess:
 
 
 class ProcessPool:
-    """The idle processes, which wait for another task."""
+    """The idle processes, which wait for another task; `main_module` receives the tasks in each."""
 
-    def __init__(self) -> None:
+    def __init__(self, main_module: str) -> None:
+        self._main_module = main_module
         self._idle: list[StackProcess] = []
 
     def acquire(self, interpreter: Interpreter) -> StackProcess:
@@ -337,7 +342,7 @@ class ProcessPool:
             if process.interpreter == interpreter:
                 self._idle.remove(process)
                 return process
-        return StackProcess(interpreter)
+        return StackProcess(interpreter, self._main_module)
 
     def release(self, process: StackProcess) -> None:
         """Put an idle process back for another task."""

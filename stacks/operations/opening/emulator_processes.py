@@ -6,7 +6,6 @@
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -47,9 +46,11 @@ def start_emulator(port: int, store: Path | None, speed: float) -> RunningEmulat
     Raises:
         EngineError: the process ended, or did not serve in time; the error has what it printed.
     """
-    # -P: a module in the working directory must not hide one of gpuform's.
-    command = [sys.executable, "-P", "-m", "gpuform.stacks.cli", "emulator"]
-    command += ["--port", str(port), "--speed", f"{speed:g}"]
+    from gpuform.stacks.operations.opening.interpreter import (  # noqa: PLC0415 - reads YAML
+        build_command_start,
+    )
+
+    command = [*build_command_start(), "emulator", "--port", str(port), "--speed", f"{speed:g}"]
     command += [] if store is None else ["--store", str(store.absolute())]
     log_descriptor, log_name = tempfile.mkstemp(prefix="gpuform-emulator-", suffix=".log")
     # A file, not a pipe: the process outlives this one, and `$(gpuform emulator start)` would wait.

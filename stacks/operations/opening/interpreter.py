@@ -21,10 +21,17 @@ from gpuform.stacks.engine.project import Project, read_text, yaml_text
 
 MOVED = "GPUFORM_MOVED"
 """Set in a process that runs in the project's interpreter, so that it starts no other."""
-_MODULE = "gpuform.stacks.cli"
-_PROBE = f"import importlib.util as util, sys; sys.exit(util.find_spec({_MODULE!r}) is None)"
+COMMAND_MODULE = "gpuform.stacks.cli"
+"""The module that runs gpuform's commands; operations must not import it."""
+_PROBE = f"import importlib.util as util, sys; sys.exit(util.find_spec({COMMAND_MODULE!r}) is None)"
 _PYTHONS = ("bin/python", "Scripts/python.exe")
 _UV_FILES = ("uv.lock", "pyproject.toml")
+
+
+def build_command_start(python: str | Path = sys.executable) -> list[str]:
+    """Return the beginning of a command line: gpuform's commands, run by the interpreter."""
+    # -P: a module in the working directory must not hide one of gpuform's.
+    return [str(python), "-P", "-m", COMMAND_MODULE]
 
 
 def find_other_interpreter(project: Project) -> Path | None:

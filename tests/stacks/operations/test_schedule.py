@@ -50,7 +50,7 @@ class FakeStackProcess(StackProcess):
     """Runs its stack in a thread, and sends messages as a real process does."""
 
     def __init__(self, played: ScheduledStacks, needs: Mapping[str, set[str]]) -> None:
-        super().__init__(Interpreter("python"))
+        super().__init__(Interpreter("python"), main_module="")
         self.stacks, self.dependencies = played, needs
         self.answers: list[Any] = []
         self.answered = threading.Semaphore(0)
@@ -100,7 +100,7 @@ class FakeStackProcess(StackProcess):
 
 class FakeProcessPool(ProcessPool):
     def __init__(self, played: ScheduledStacks, needs: Mapping[str, set[str]]) -> None:
-        super().__init__()
+        super().__init__(main_module="")
         self.stacks, self.dependencies = played, needs
 
     def acquire(self, interpreter: Interpreter) -> StackProcess:
