@@ -1,7 +1,7 @@
 """Show the progress of a run: live rows on a terminal, else lines for results and long waits.
 
 `views` creates one of the classes for each run, and passes the engine's events to it. Steps are
-told apart by `id()`: the objects of one resource, old and new, have the same URN.
+told apart by their numbers: the objects of one resource, old and new, have the same URN.
 """
 
 import re
@@ -87,11 +87,11 @@ class EndedProgress:
     def __call__(self, event: Event) -> None:
         with self._lock:
             if isinstance(event, StepStarted):
-                self._watch.start(id(event.step))
+                self._watch.start(event.step.number)
             elif isinstance(event, StepDone | StepFailed):
                 planning = isinstance(event, StepDone) and event.planning
                 if is_platform_request(event.step, planning=planning) and is_worth_showing(event):
-                    seconds = self._watch.get_elapsed(id(event.step))
+                    seconds = self._watch.get_elapsed(event.step.number)
                     self._screen.print(format_ended(event, seconds, self._screen.paint))
 
     def print(self, text: str) -> None:
@@ -117,7 +117,7 @@ class LineProgress:
     ) -> None:
         self._screen = screen
         self._watch = watch
-        self._running: dict[int, _RunningStep] = {}  # by id() of the step: a URN may have several
+        self._running: dict[int, _RunningStep] = {}  # by number of the step: a URN may have several
         self._ended_count = 0
         self._has_reported = False
         watch.start(self)
@@ -137,17 +137,19 @@ class LineProgress:
             ):
                 # Reads are short, and reported only after a silence.
                 is_read = event.step.op is Op.REFRESH
-                self._running[id(event.step)] = _RunningStep(event.step, is_unreported=not is_read)
-                self._watch.start(id(event.step))
+                self._running[event.step.number] = _RunningStep(
+                    event.step, is_unreported=not is_read
+                )
+                self._watch.start(event.step.number)
             elif isinstance(event, Progress):
                 for running in self._running.values():
                     if running.step.urn == event.urn:
                         running.phase, running.is_unreported = event.text, True
-            elif isinstance(event, StepDone | StepFailed) and id(event.step) in self._running:
-                del self._running[id(event.step)]
+            elif isinstance(event, StepDone | StepFailed) and event.step.number in self._running:
+                del self._running[event.step.number]
                 self._ended_count += 1
                 if is_worth_showing(event):
-                    seconds = self._watch.get_elapsed(id(event.step))
+                    seconds = self._watch.get_elapsed(event.step.number)
                     self._screen.print(format_ended(event, seconds, self._screen.paint))
             self._report_if_due()
 
@@ -197,7 +199,7 @@ class LineProgress:
         step, elapsed = running.step, ""
         # Printed again after a silence: the time shows that the step still runs.
         if not running.is_unreported:
-            elapsed = f", {format_elapsed(self._watch.get_elapsed(id(step)))} so far"
+            elapsed = f", {format_elapsed(self._watch.get_elapsed(step.number))} so far"
         subject = step_text.format_subject(step.op, step.urn, self._screen.paint)
         return f"{subject}  {running.description}{elapsed}"
 
@@ -243,7 +245,7 @@ class LiveProgress:
     def __init__(self, screen: Screen, watch: Stopwatch) -> None:
         self._screen = screen
         self._watch = watch
-        self._rows: dict[int, _LiveRow] = {}  # by id() of the step: a URN may have several
+        self._rows: dict[int, _LiveRow] = {}  # by number of the step: a URN may have several
         self._lock = threading.Lock()
         # The real stream: during a run the program's prints are captured from sys.stdout.
         self._console = Console(file=screen.out, highlight=False, no_color=not screen.paint.color)
@@ -262,9 +264,9 @@ class LiveProgress:
         if isinstance(event, StepStarted) and is_platform_request(
             event.step, planning=event.planning
         ):
-            self._watch.start(id(event.step))
+            self._watch.start(event.step.number)
             with self._lock:
-                self._rows[id(event.step)] = _LiveRow(event.step)
+                self._rows[event.step.number] = _LiveRow(event.step)
         elif isinstance(event, Progress):
             with self._lock:
                 # A progress event names the resource, which may have several running steps.
@@ -300,7 +302,7 @@ class LiveProgress:
                     step_text.format_subject(step.op, step.urn, self._screen.paint)
                 ),
                 Text(step_text.format_running(step.op, row.phase)),
-                format_elapsed(self._watch.get_elapsed(id(step))),
+                format_elapsed(self._watch.get_elapsed(step.number)),
             )
         if len(rows) > _MAX_ROWS:
             grid.add_row(f"   and {len(rows) - _MAX_ROWS} more")
@@ -309,8 +311,8 @@ class LiveProgress:
     def _end(self, event: StepDone | StepFailed) -> None:
         """Remove the step's row; print its end if worth showing."""
         with self._lock:
-            row = self._rows.pop(id(event.step), None)
+            row = self._rows.pop(event.step.number, None)
         if row is not None and is_worth_showing(event):
             self.print(
-                format_ended(event, self._watch.get_elapsed(id(event.step)), self._screen.paint)
+                format_ended(event, self._watch.get_elapsed(event.step.number), self._screen.paint)
             )

@@ -116,9 +116,9 @@ class PreviewDigest:
     """
 
     _config: dict[str, str] = field(default_factory=dict)
-    # By id() of the step. JSON text, because the parsed documents of a large stack would need
+    # By number of the step. JSON text, because the parsed documents of a large stack would need
     # several times the memory.
-    _steps: dict[int, tuple[Step, str]] = field(default_factory=dict)
+    _steps: dict[int, str] = field(default_factory=dict)
     _diagnostics: list[JsonObject] = field(default_factory=list)
     _summary: Summary | None = None
     _operation: str = ""
@@ -129,10 +129,7 @@ class PreviewDigest:
         elif isinstance(event, StepStarted):
             if _is_listed(event.step):
                 # Encoded now: later the step has outputs too, which the CLI does not show here.
-                self._steps[id(event.step)] = (
-                    event.step,
-                    _to_compact_json(_build_preview_step(event.step)),
-                )
+                self._steps[event.step.number] = _to_compact_json(_build_preview_step(event.step))
         elif isinstance(event, StepDone) and self._operation == "refresh":
             self._record_drift(event.step)
         elif isinstance(event, Diagnostic | SkippedCheck):
@@ -148,9 +145,9 @@ class PreviewDigest:
     def _record_drift(self, step: Step) -> None:
         """Replace the refresh step by its result, if it found drift."""
         is_drift = step.op is Op.REFRESH and step.result_op in (Op.UPDATE, Op.DELETE)
-        if is_drift and id(step) in self._steps:
+        if is_drift and step.number in self._steps:
             preview_step = {**_build_preview_step(step), "op": str(step.result_op)}
-            self._steps[id(step)] = step, _to_compact_json(preview_step)
+            self._steps[step.number] = _to_compact_json(preview_step)
 
     def format_parts(self) -> Iterator[str]:
         """Yield the JSON document in parts, each ending with a newline.
@@ -160,7 +157,7 @@ class PreviewDigest:
         before = format_json({"config": {**self._config}}, indent=_INDENT).removesuffix("\n}")
         margin, deeper = " " * _INDENT, "\n" + " " * 2 * _INDENT
         yield f'{before},\n{margin}"steps": [' + ("\n" if self._steps else "],\n")
-        for remaining_count, (_, step_json) in zip(
+        for remaining_count, step_json in zip(
             range(len(self._steps) - 1, -1, -1), self._steps.values(), strict=True
         ):
             formatted = "\n" + format_json(json.loads(step_json), indent=_INDENT)

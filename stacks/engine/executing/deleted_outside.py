@@ -46,20 +46,20 @@ class OutsideDeletions:
     replaced cannot wait, because their replacements are created at once.
     """
 
-    _undecided: dict[int, OutsideDeletion] = field(default_factory=dict)
+    _undecided: dict[int, OutsideDeletion] = field(default_factory=dict)  # by number of the step
     _names_by_cause: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, deletion: OutsideDeletion) -> None:
         """Add a missing object; the entry stays in the state until `take_all`."""
         with self._lock:
-            self._undecided[id(deletion.step)] = deletion
+            self._undecided[deletion.step.number] = deletion
             self._record_name(deletion.entry, deletion.cause)
 
     def contains_step(self, step: Step) -> bool:
         """Return True if `step` found no object and the entry is still undecided."""
         with self._lock:
-            return id(step) in self._undecided
+            return step.number in self._undecided
 
     @property
     def entries(self) -> Sequence[ResourceState]:

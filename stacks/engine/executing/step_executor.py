@@ -44,13 +44,13 @@ class StepWaiter:
     it depends on.
     """
 
-    _finished: dict[int, Step] = field(default_factory=dict)  # by id()
+    _finished: set[int] = field(default_factory=set)  # the numbers of the steps
     _has_changed: threading.Condition = field(default_factory=threading.Condition)
 
     def mark_finished(self, steps: Iterable[Step]) -> None:
         """Mark the steps as finished, whether successful or abandoned."""
         with self._has_changed:
-            self._finished.update({id(step): step for step in steps})
+            self._finished.update(step.number for step in steps)
             self._has_changed.notify_all()
 
     def wake_waiting_steps(self) -> None:
@@ -61,7 +61,7 @@ class StepWaiter:
     def wait_until_finished(self, step: Step, is_stopped: Callable[[], bool]) -> None:
         """Wait until `step` is finished or `is_stopped` returns True."""
         with self._has_changed:
-            self._has_changed.wait_for(lambda: id(step) in self._finished or is_stopped())
+            self._has_changed.wait_for(lambda: step.number in self._finished or is_stopped())
 
 
 _OPS_WITH_PROVIDER_CALLS = frozenset(

@@ -4,9 +4,10 @@ The step generator, imports and dependent replacements build steps with these fu
 runs the steps. Comparisons ask the provider host.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -74,6 +75,8 @@ _EFFECTS = {
 _REFRESH_EFFECTS = {Op.UPDATE: "refresh", Op.DELETE: "forget"}
 """Effects of a refresh on the state, by its result operation."""
 
+_step_numbers = itertools.count(1)
+
 
 @dataclass(slots=True)
 class Step:
@@ -86,7 +89,7 @@ class Step:
     the platform, because of `retain_on_delete` or because the object ends with the resource of its
     `deleted_with`. `skipped` marks a create that is not done because no target names the resource;
     the program sees unknown outputs. `after` is a step of another resource that must be finished
-    first.
+    first. `number` is the step's identity in this process: a copy of the step is the same step.
     """
 
     op: Op
@@ -100,6 +103,7 @@ class Step:
     retain: bool = False
     skipped: bool = False
     after: "Step | None" = None
+    number: int = field(default_factory=_step_numbers.__next__, compare=False, repr=False)
 
     @property
     def state(self) -> ResourceState:
