@@ -46,13 +46,11 @@ def find_forbidden_deletions(
     Each rule gets an entry to delete and the live entries that stay. Components, external and
     retained objects are not checked.
     """
-    deleted_ids = set(map(id, to_delete))
+    # Only the URN finds an entry in `base`: a preview deletes copies.
+    deleted_urns = {entry.urn for entry in to_delete if not entry.delete}
     live_entries = [entry for entry in base if entry.custom and not entry.delete]
-    staying_entries = [
-        entry
-        for entry in live_entries
-        if id(entry) not in deleted_ids and entry.urn not in replaced
-    ]
+    ending_urns = deleted_urns.union(replaced)
+    staying_entries = [entry for entry in live_entries if entry.urn not in ending_urns]
     ending_entries = [*to_delete, *(entry for entry in live_entries if entry.urn in replaced)]
     # The old entry of a replacement that deletes first is in both lists.
     for entry in {
@@ -142,12 +140,8 @@ class DeletePhase:
         steps = [
             _build_deletion_step(self.executor.host, entry, urns) for entry in deletable_entries
         ]
-        remaining_ids = (
-            {id(step.old) for step in self.executor.run_layer(steps)} if steps else set()
-        )
-        for entry in deletable_entries:
-            if id(entry) in remaining_ids:
-                self._keep_dependencies(entry)
+        for step in self.executor.run_layer(steps) if steps else ():
+            self._keep_dependencies(step.state)
 
     def _can_delete(self, entry: ResourceState) -> bool:
         """Return False for a protected entry, and for an entry that a kept entry depends on.

@@ -151,6 +151,14 @@ class TestMountedVolume:
         assert applied_project.run("destroy", "--yes").code == 0
 
     @pytest.mark.slow
+    def test_a_volume_is_deleted_in_one_run_with_its_cluster(
+        self, applied_project: PlannedProject
+    ) -> None:
+        (applied_project.project / "__main__.py").write_text("import pulumi\n")
+        assert applied_project.run("preview").code == 0
+        assert applied_project.run("up", "--yes").code == 0
+
+    @pytest.mark.slow
     def test_a_volume_is_not_replaced_while_a_kept_cluster_mounts_it(
         self, applied_project: PlannedProject
     ) -> None:
