@@ -72,10 +72,8 @@ def choose_removals(
     if requested_names:
         chosen = [worker for name in requested_names for worker in workers if worker.has_name(name)]
         return [NodeRemoval(worker, "named") for worker in chosen]
-    ages = {
-        id(worker): (_get_join_time(worker), position) for position, worker in enumerate(workers)
-    }
-    newest = sorted(workers, key=lambda worker: ages[id(worker)], reverse=True)
+    # Reversed after the sort: among equal join times the later worker comes first.
+    newest = sorted(workers, key=_get_join_time)[::-1]
     ranked = sorted(
         newest,
         key=lambda worker: (

@@ -57,7 +57,7 @@ def find_resource_calls(source: str, file_name: str) -> list[ResourceCall]:
     imported_names = _ImportedNames(tree)
     # New statements are added at the top level, where variables of functions are out of reach.
     variables_by_call = {
-        id(node.value): node.targets[0].id
+        node.value: node.targets[0].id
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     }
@@ -69,7 +69,7 @@ def find_resource_calls(source: str, file_name: str) -> list[ResourceCall]:
                 _get_literal_text(node.args[0]),
             )
             if type_ is not None and name is not None:
-                variable = variables_by_call.get(id(node), "")
+                variable = variables_by_call.get(node, "")
                 resource_calls.append(
                     ResourceCall(
                         *type_,

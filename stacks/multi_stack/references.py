@@ -127,11 +127,11 @@ class _PythonFile:
         for node in nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 self._read_assignment(node, node.value, bound)
-        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        called = {node.func for node in nodes if isinstance(node, ast.Call)}
         for node in nodes:
             if isinstance(node, ast.Call):
                 self._read_call(node)
-            elif id(node) not in called and self._get_name(node) == _EXPORT:
+            elif node not in called and self._get_name(node) == _EXPORT:
                 self.references.is_complete = False  # whoever gets it may call it
 
     def _read_import(self, node: ast.Import | ast.ImportFrom) -> None:

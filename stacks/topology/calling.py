@@ -32,10 +32,8 @@ def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
         return template.evaluate(selected)
 
     def make(values: Sequence[Any]) -> Any:
-        # Outputs have no names: their identity finds the value of each.
-        values_by_output = {
-            id(output): value for output, value in zip(outputs, values, strict=True)
-        }
+        # Outputs have no names: each finds its value as a key.
+        values_by_output = dict(zip(outputs, values, strict=True))
         return template.evaluate(_replace_outputs(selected, values_by_output))
 
     return pulumi.Output.all(*outputs).apply(make)
@@ -129,10 +127,10 @@ def _find_outputs(value: Any) -> Iterator[pulumi.Output[Any]]:
             yield from _find_outputs(item)
 
 
-def _replace_outputs(value: Any, values_by_output: Mapping[int, Any]) -> Any:
+def _replace_outputs(value: Any, values_by_output: Mapping[pulumi.Output[Any], Any]) -> Any:
     """Return a copy of `value` with known values in place of outputs."""
     if isinstance(value, pulumi.Output):
-        return values_by_output[id(value)]
+        return values_by_output[value]
     if isinstance(value, Mapping):
         return type(value)(
             {key: _replace_outputs(item, values_by_output) for key, item in value.items()}

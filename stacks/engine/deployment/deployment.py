@@ -223,9 +223,11 @@ class Deployment:
             to_delete = self._select_deletions(leftovers, selection, base)
         if executor.is_stopping:
             return
-        deleted_ids = set(map(id, to_delete))
+        deleted_keys = _get_keys(to_delete)
         if self._can_delete(to_delete, base):
-            kept_entries = [entry for entry in base if id(entry) not in deleted_ids]
+            kept_entries = [
+                entry for entry in base if (entry.urn, entry.delete) not in deleted_keys
+            ]
             apply_due_changes(executor, kept_entries, due_changes, self.options.should_resume)
             DeletePhase(executor, base).run(to_delete)
 
@@ -318,7 +320,10 @@ class Deployment:
             if finished and may_delete and not self._executor.is_stopping:
                 if self.options.preview:
                     # A preview records nothing: only the goal states have the program's options.
-                    base = [generator.destroy_goals.get(id(entry), entry) for entry in base]
+                    base = [
+                        entry if entry.delete else generator.destroy_goals.get(entry.urn, entry)
+                        for entry in base
+                    ]
                 else:
                     base = self._executor.snapshot.rebuild()
                 generator.base = base
@@ -431,12 +436,10 @@ class Deployment:
             to_delete = self._select_deletions(to_delete, selection, generator.base)
         if self._executor.is_stopping:
             return
-        deleted_ids, declared = (
-            set(map(id, to_delete)),
-            self._providers.registered_urns | generator.declared_urns,
-        )
+        declared = self._providers.registered_urns | generator.declared_urns
+        deleted_keys = _get_keys(to_delete)
         for entry in leftovers:
-            if id(entry) not in deleted_ids and entry.urn not in declared:
+            if (entry.urn, entry.delete) not in deleted_keys and entry.urn not in declared:
                 self._executor.run_layer([build_same_step(entry)])
         if self._can_delete(to_delete, generator.base):
             DeletePhase(self._executor, generator.base).run(to_delete)
@@ -608,3 +611,8 @@ class Deployment:
 def _mask_config(config: PropertyMap) -> dict[str, str]:
     """Return the provider configuration with a mask in place of every value that is not a text."""
     return {key: value if isinstance(value, str) else MASK for key, value in config.items()}
+
+
+def _get_keys(entries: Iterable[ResourceState]) -> set[tuple[str, bool]]:
+    """Return URN and `delete` of each entry: a run chooses what it deletes by these two alone."""
+    return {(entry.urn, entry.delete) for entry in entries}

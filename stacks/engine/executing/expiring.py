@@ -67,7 +67,7 @@ def apply_due_changes(
         urn: due_change for urn, due_change in due_changes.items() if due_change.inputs is not None
     }
     entries = [entry for entry in entries if not entry.delete]
-    steps_by_entry: dict[int, list[Step]] = {}
+    steps_by_urn: dict[str, list[Step]] = {}
     for entry in entries:
         if entry.pending_replacement:
             entry_steps = _plan_recreation(executor, entry) if should_resume(entry) else []
@@ -76,9 +76,9 @@ def apply_due_changes(
             entry_steps = (
                 [] if due_change is None else _plan_change(executor, entry, due_change, entries)
             )
-        steps_by_entry[id(entry)] = entry_steps or [build_same_step(entry)]
+        steps_by_urn[entry.urn] = entry_steps or [build_same_step(entry)]
     for layer in _group_into_layers(entries, updates_by_urn):
-        layer_steps = [steps_by_entry[id(entry)] for entry in layer]
+        layer_steps = [steps_by_urn[entry.urn] for entry in layer]
         for chain in layer_steps:
             # Unchanged entries first: an update of the same layer may depend on one, and the state
             # lists entries in the order of their completion.

@@ -19,9 +19,13 @@ from gpuform.stacks.engine.values import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class DependentReplacement:
-    """A dependent that must be replaced too, and its properties that require the replacement."""
+    """A dependent that must be replaced too, and its properties that require the replacement.
+
+    `position` is the index of the dependent's entry in the old state.
+    """
 
     resource: ResourceState
+    position: int
     keys: Sequence[str] = ()
 
 
@@ -90,13 +94,13 @@ class DependentReplacements:
             keys = self._find_replacing_keys(dependent, replaced)
             if keys is not None:
                 replaced.add(dependent.urn)
-                dependents.append(DependentReplacement(dependent, keys))
+                dependents.append(DependentReplacement(dependent, position, keys))
                 for user in self._user_positions.get(dependent.urn, ()):
                     if user > position and user not in visited_positions:
                         visited_positions.add(user)
                         heapq.heappush(waiting_positions, user)
             elif root.urn in dependent.replace_with and not dependent.delete:
-                dependents.append(DependentReplacement(dependent, ["replace_with"]))
+                dependents.append(DependentReplacement(dependent, position, ["replace_with"]))
         visited_entries = (self.base[position] for position in visited_positions)
         is_tree = all(
             len(graph.find_dependency_urns(entry) & replaced) == 1 for entry in visited_entries
@@ -144,13 +148,15 @@ def _can_be_replaced(dependent: ResourceState) -> bool:
 class OldEntries:
     """The live entries that the last run left, matched to the declarations of this run.
 
-    `declared` maps URNs to the registrations and reads of this run, `new_urns` maps the old URN of
-    each entry that an alias matched to its new URN.
+    `positions` maps the URN of each live entry to its index in the old state. `declared` maps URNs
+    to the registrations and reads of this run, `new_urns` maps the old URN of each entry that an
+    alias matched to its new URN.
     """
 
     stack: str
     project: str
     entries: dict[str, ResourceState]
+    positions: dict[str, int]
     declared: dict[str, Registration | Read] = field(default_factory=dict)
     new_urns: dict[str, str] = field(default_factory=dict)
     _used_aliases: dict[str, str] = field(default_factory=dict)
@@ -162,7 +168,13 @@ class OldEntries:
         `stack` and `project` are the names of the stack and its project, for the URNs of aliases.
         """
         # An entry with `delete: true` has its replacement already and is never an old state.
-        return cls(stack, project, {entry.urn: entry for entry in base if not entry.delete})
+        live = [(position, entry) for position, entry in enumerate(base) if not entry.delete]
+        return cls(
+            stack,
+            project,
+            {entry.urn: entry for _, entry in live},
+            {entry.urn: position for position, entry in live},
+        )
 
     def match_entry(self, declaration: Registration | Read) -> ResourceState | None:
         """Return the old entry of a declared resource, or None for a new resource.

@@ -45,7 +45,7 @@ class StepGenerator:
     `run_program_operation` names an operation that runs the program for its components and
     providers alone: a refresh reads each other resource when it is declared, a destroy leaves it as
     it is, and neither creates any. `destroy_goals` holds the goal states of a destroy's program, by
-    the `id()` of their old entries.
+    the URNs of their old entries.
     """
 
     stack: str
@@ -59,17 +59,17 @@ class StepGenerator:
     others: OtherStacks | None = None
     should_delete_first: Callable[[str, Mapping[str, Any]], bool] = lambda _type, _inputs: False
     run_program_operation: RunProgramOperation | None = None
-    destroy_goals: dict[int, ResourceState] = field(default_factory=dict)
+    destroy_goals: dict[str, ResourceState] = field(default_factory=dict)
     _old_entries: OldEntries = field(init=False)
     _dependents: DependentReplacements = field(init=False)
     selected: SelectedResources = field(init=False)
     _owned_objects: importing.OwnedObjects = field(init=False)
     _started_at: float = field(default_factory=time.monotonic)
-    # id() of entries that are deleted after their replacement exists
-    _replaced_first: set[int] = field(default_factory=set)
+    # URNs of live entries that are deleted after their replacement exists
+    _replaced_first: set[str] = field(default_factory=set)
     # URN of a dependent that is deleted -> the properties that say why
     _dependent_keys: dict[str, Sequence[str]] = field(default_factory=dict)
-    # id() of a dependent's entry -> its deletion
+    # position of a dependent's entry in the old state -> its deletion
     _dependent_deletions: dict[int, Step] = field(default_factory=dict)
     _replaced_urns: set[str] = field(default_factory=set)
     # URN -> the entry that the steps of this run leave
@@ -175,7 +175,7 @@ class StepGenerator:
         # deleted_with), but only the state knows inputs and condition of the object.
         goal.inputs, goal.external = old.inputs, old.external
         goal.pending_replacement = old.pending_replacement
-        self.destroy_goals[id(old)] = goal
+        self.destroy_goals[old.urn] = goal
         return Step(Op.SAME, goal.urn, old, goal)
 
     def generate_read_steps(self, read: Read, provider: str) -> list[Step]:
@@ -205,7 +205,7 @@ class StepGenerator:
             )
         self._replaced_urns.add(new.urn)
         if not self._is_deleted_for_replacement(old):
-            self._replaced_first.add(id(old))
+            self._replaced_first.add(old.urn)
         change = describe_change(self.host, Op.REPLACE, old, new)
         read_first = Step(Op.READ_REPLACEMENT, new.urn, old, new)
         logical = Step(Op.REPLACE, new.urn, old, new, change=change)
@@ -215,7 +215,8 @@ class StepGenerator:
         self, old: ResourceState | None, steps: list[Step]
     ) -> list[Step]:
         """Make the first step wait for the deletion of `old` as a dependent; return the steps."""
-        steps[0].after = self._dependent_deletions.get(id(old))
+        if old is not None:
+            steps[0].after = self._find_dependent_deletion(old)
         return steps
 
     @property
@@ -249,12 +250,12 @@ class StepGenerator:
         return [
             replace(
                 entry,
-                delete=entry.delete or id(entry) in self._replaced_first,
+                delete=entry.delete or entry.urn in self._replaced_first,
                 pending_replacement=entry.pending_replacement
-                or id(entry) in self._dependent_deletions,
+                or position in self._dependent_deletions,
             )
-            for entry in self.base
-            if not (entry.delete and id(entry) in self._dependent_deletions)
+            for position, entry in enumerate(self.base)
+            if not (entry.delete and position in self._dependent_deletions)
         ]
 
     def _generate_registration_steps(
@@ -349,7 +350,7 @@ class StepGenerator:
         run does not create it.
         """
         # Pulumi's skipped create: the program continues with unknown outputs, in a real run too.
-        if old is None or id(old) in self._dependent_deletions:
+        if old is None or self._find_dependent_deletion(old):
             self._skipped_urns.add(goal.urn)
             return [Step(Op.SAME, goal.urn, None, goal, skipped=True)]
         self._old_entries.keep_old_urn(old, declared)
@@ -447,7 +448,11 @@ class StepGenerator:
 
     def _is_deleted_for_replacement(self, old: ResourceState) -> bool:
         """Return True if this or an earlier run deletes the object ahead of a replacement."""
-        return old.pending_replacement or id(old) in self._dependent_deletions
+        return old.pending_replacement or self._find_dependent_deletion(old) is not None
+
+    def _find_dependent_deletion(self, old: ResourceState) -> Step | None:
+        """Return the deletion of the live entry `old` as a dependent, or None."""
+        return self._dependent_deletions.get(self._old_entries.positions[old.urn])
 
     def _plan_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
@@ -529,7 +534,7 @@ class StepGenerator:
         # Pulumi's orders: create-replacement, replace; or, after a deletion, replace, create-
         # replacement.
         if create_first:
-            self._replaced_first.add(id(old))
+            self._replaced_first.add(old.urn)
             return [create, logical]
         return [logical, create]
 
@@ -558,7 +563,8 @@ class StepGenerator:
         dependents = [
             dependent
             for dependent in replacements
-            if not self._is_deleted_for_replacement(dependent.resource)
+            if not dependent.resource.pending_replacement
+            and dependent.position not in self._dependent_deletions
         ]
         protected = [
             dependent.resource.urn for dependent in dependents if dependent.resource.protect
@@ -575,7 +581,7 @@ class StepGenerator:
                 self._dependent_keys[dependent.resource.urn] = dependent.keys
         replaced = {root.urn, *(self._dependent_keys.keys() - self._handled_urns)}
         deletions = {
-            id(dependent.resource): replace(
+            dependent.position: replace(
                 _build_replaced_deletion(
                     dependent.resource, ends_with_other=dependent.resource.deleted_with in replaced
                 ),

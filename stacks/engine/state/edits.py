@@ -384,43 +384,42 @@ def _sort_by_dependencies(entries: Sequence[ResourceState]) -> list[ResourceStat
 
     Raises NotRepairable for a cycle.
     """
-    live_entries = {entry.urn: entry for entry in entries if not entry.delete}
-    deleted_entries = {entry.urn: entry for entry in entries if entry.delete}
+    live_positions = {entry.urn: n for n, entry in enumerate(entries) if not entry.delete}
+    deleted_positions = {entry.urn: n for n, entry in enumerate(entries) if entry.delete}
 
-    def iterate_dependencies(entry: ResourceState) -> Iterator[ResourceState]:
+    def iterate_dependencies(position: int) -> Iterator[int]:
+        entry = entries[position]
         # An entry marked for deletion was created before the live entries: where a URN has two
         # entries, it depends on the one that is marked too.
         first, second = (
-            (deleted_entries, live_entries) if entry.delete else (live_entries, deleted_entries)
+            (deleted_positions, live_positions)
+            if entry.delete
+            else (live_positions, deleted_positions)
         )
         for name in sorted(graph.find_dependency_urns(entry)):
-            dependency = first.get(name) or second.get(name)
-            if dependency is not None and dependency is not entry:
+            dependency = first.get(name, second.get(name))
+            if dependency is not None and dependency != position:
                 yield dependency
 
-    sorted_entries: dict[int, ResourceState] = {}
-    for root in entries:
-        path = [(root, iterate_dependencies(root))]
-        on_path = {id(root)}
+    sorted_positions: dict[int, None] = {}  # in the order of insertion
+    for root in range(len(entries)):
+        path = {root: iterate_dependencies(root)}
         while path:
-            entry, others = path[-1]
-            following = next((o for o in others if id(o) not in sorted_entries), None)
+            position, dependencies = next(reversed(path.items()))
+            following = next((n for n in dependencies if n not in sorted_positions), None)
             if following is None:
-                sorted_entries.setdefault(id(entry), entry)
-                path.pop()
-                on_path.discard(id(entry))
-                continue
-            if id(following) in on_path:
-                raise _build_cycle_error([e for e, _ in path], following)
-            on_path.add(id(following))
-            path.append((following, iterate_dependencies(following)))
-    return list(sorted_entries.values())
+                sorted_positions.setdefault(position)
+                path.popitem()
+            elif following in path:
+                urns = [entries[n].urn for n in path]
+                raise _build_cycle_error(urns[[*path].index(following) :])
+            else:
+                path[following] = iterate_dependencies(following)
+    return [entries[position] for position in sorted_positions]
 
 
-def _build_cycle_error(path: Sequence[ResourceState], back: ResourceState) -> NotRepairable:
-    """Build the error for a cycle: the part of `path` from the entry `back` on."""
-    start = next(index for index, entry in enumerate(path) if entry is back)
-    names = [entry.urn for entry in path[start:]]
+def _build_cycle_error(names: Sequence[str]) -> NotRepairable:
+    """Build the error for a cycle of the resources with these URNs."""
     return NotRepairable(
         "the state cannot be repaired: these resources depend on each other in a cycle:\n  "
         + "\n  ".join(names),

@@ -36,7 +36,9 @@ class Entries:
     # entries of the last run that no step has processed
     _done: dict[int, ResourceState] = field(default_factory=dict)
     _old: dict[int, ResourceState] = field(default_factory=dict)
-    _numbers: dict[int, int] = field(default_factory=dict)  # id() of an entry -> its number
+    # id() of an entry -> its number. No field of the entry: a copy by `replace()` may be another
+    # entry, as the goal of a replacement is, and then must not find the number of the old one.
+    _numbers: dict[int, int] = field(default_factory=dict)
     _next: int = 0
     # URN -> number of an entry whose object a replacement has deleted already
     _replacing: dict[str, int] = field(default_factory=dict)

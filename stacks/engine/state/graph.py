@@ -91,27 +91,33 @@ def group_for_deletion(entries: Collection[ResourceState]) -> Iterator[list[Reso
 
     The members of a cycle are one group at the end, together with all their dependencies.
     """
-    index_by_identity = {id(resource): index for index, resource in enumerate(entries)}
-    by_urn: dict[str, list[ResourceState]] = {}
+    resources = list(entries)
+    remaining_positions = set(range(len(resources)))
+    positions_by_urn: dict[str, list[int]] = {}
     dependent_counts: Counter[str] = Counter()
-    for resource in entries:
-        by_urn.setdefault(resource.urn, []).append(resource)
+    for position, resource in enumerate(resources):
+        positions_by_urn.setdefault(resource.urn, []).append(position)
         dependent_counts.update(find_dependency_urns(resource) - {resource.urn})
     # Pulumi's antichains: the entries of one layer can be deleted in parallel.
-    layer = [resource for resource in entries if not dependent_counts[resource.urn]]
+    layer = [
+        position
+        for position, resource in enumerate(resources)
+        if not dependent_counts[resource.urn]
+    ]
     while layer:
-        yield layer
-        following: list[ResourceState] = []
-        for resource in layer:
-            del index_by_identity[id(resource)]
+        yield [resources[position] for position in layer]
+        remaining_positions.difference_update(layer)
+        following: list[int] = []
+        for position in layer:
+            resource = resources[position]
             for urn in find_dependency_urns(resource) - {resource.urn}:
                 dependent_counts[urn] -= 1
                 if not dependent_counts[urn]:
-                    following += by_urn.get(urn, ())
-        layer = sorted(following, key=lambda resource: index_by_identity[id(resource)])
+                    following += positions_by_urn.get(urn, ())
+        layer = sorted(following)
     # A valid state has no cycle; the members of an invalid one are deleted together.
-    if index_by_identity:
-        yield [resource for resource in entries if id(resource) in index_by_identity]
+    if remaining_positions:
+        yield [resources[position] for position in sorted(remaining_positions)]
 
 
 def rename_references(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:

@@ -879,7 +879,7 @@ class TestRefreshAndDestroyWithProgram:
         run = build_run(old, run_program_operation="destroy")
         (step,) = run.steps(build_goal("a", size=9, opt_retain_on_delete=True))
         assert (step.op, step.urn, step.old) == (Op.SAME, A, old)
-        held = run.generator.destroy_goals[id(old)]
+        held = run.generator.destroy_goals[old.urn]
         assert held is step.new
         assert held.retain_on_delete
         assert (held.inputs, held.external, held.pending_replacement) == ({"size": 1}, True, True)
@@ -908,4 +908,4 @@ class TestRefreshAndDestroyWithProgram:
             )
         )
         run.steps(build_goal("c", size=1, opt_parent=A))
-        assert run.generator.destroy_goals[id(child)].protect
+        assert run.generator.destroy_goals[child.urn].protect
