@@ -90,8 +90,8 @@ def main() -> None:
 def _run_task(task: Task, channel: "Channel") -> TaskResult:
     """Run the task in the task's folder, with the task's variables, and return the result.
 
-    The result is not `is_clean` where a program ran: its code may leave anything behind in the
-    process.
+    The result is not `is_clean` after a cancellation, or where a program ran: its code may leave
+    anything behind in the process.
     """
     # Programs open files beside themselves by relative paths.
     os.chdir(task.folder)

@@ -87,6 +87,7 @@ def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack
     The stack is `name`, else that of --stack, else the selected one. Nothing is saved at the end.
 
     Raises:
+        EngineError: there is no such stack, or another command holds the lock.
         WrongPassphrase: nothing was changed.
     """
     workspace = find_workspace(session, runs_program=False)

@@ -127,7 +127,10 @@ def run_command(arguments: RunArguments, session: Session) -> int:
 
 
 def create_run_callbacks(arguments: RunArguments, session: Session) -> OperationCallbacks:
-    """Return callbacks which show events on the screen, and ask for confirmation without --yes."""
+    """Return callbacks which show events on the screen, and ask for confirmation without --yes.
+
+    Ctrl-C at the question is a no.
+    """
     screen = session.screen
     event_printer = EventPrinter(
         create_view(arguments, session), screen, prints_messages=not arguments.json

@@ -20,8 +20,9 @@ Sections = Mapping[str, Mapping[str, Any]]
 def collect_facts(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sections:
     """Return facts by section and name, without a request to a platform.
 
-    A fact that cannot be read is an `error` in its section. Only the names of environment variables
-    are returned. `stack` is the name of a stack, or None for the selected one.
+    A fact that cannot be read is an `error` in its section. Of the environment only the names of
+    PULUMI_ and GPUFORM_ variables are returned. `stack` is the name of a stack, or None for the
+    selected one.
     """
     sections: dict[str, dict[str, Any]] = {
         "gpuform": {

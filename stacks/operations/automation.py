@@ -226,6 +226,8 @@ def import_stack(
 ) -> int:
     """Replace the stack's state by an exported deployment, and return the number of resources.
 
+    Pending operations are dropped, with a warning.
+
     Raises:
         EngineError: the deployment breaks a rule or belongs to another stack; `force` imports the
             deployment anyway.

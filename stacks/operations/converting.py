@@ -33,7 +33,9 @@ class ConvertOptions:
     """The options of a conversion: `kind` is the source's form, and `form` the result's.
 
     `source` is the file or folder to read, None for the project's own; `folder` is where the new
-    file will be. `stack` is the name of a stack, None for the selected one.
+    file will be. `stack` names the stack whose plain values a topology is checked with; None for
+    the
+    project's defaults.
     """
 
     kind: Literal["topology", "state", "program", "terraform"]
@@ -61,7 +63,8 @@ class ConvertResult:
 def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> ConvertResult:
     """Convert the source of `options`, and return the content of the new file.
 
-    `select` returns the stack; it is called for conversions from a state or a program.
+    `select` returns the stack; it is called for conversions from a state or a program. A program is
+    run as a preview.
 
     Raises:
         EngineError: the source cannot be read, or a state or program has nothing to convert.
@@ -132,11 +135,12 @@ def _convert_terraform(options: ConvertOptions) -> ConvertResult:
 def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> str:
     """Return a Python program with the resources of a topology file.
 
-    `folder` is where the program will be. `stack` is the name of a stack, or None for the selected
-    one.
+    `folder` is where the program will be. `stack` names the stack whose plain values the check of
+    the topology uses; with None the check uses the project's defaults.
 
     Raises:
         NotConverted: the file has problems; the error lists all of them.
+        EngineError: `stack` has no settings file.
     """
     problems = Diagnostics()
     declarations = plan(file, read_plan_context(file, stack), problems)

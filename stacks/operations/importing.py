@@ -223,7 +223,10 @@ class _ImportRun:
         return self.selected.open(exclusive=self.lock is not None)
 
     def run(self, stack: Stack, import_plan: ImportPlan) -> ImportResult:
-        """Write the entries, import and verify, or return the entries for a preview."""
+        """Import the objects and verify, or return the entries that a preview would write.
+
+        The entries are written before the import, and lose the objects' ids after the import.
+        """
         for line in import_plan.messages:
             self.callbacks.report(line)
         for line in import_plan.warnings:
@@ -329,7 +332,7 @@ class _ImportRun:
     def _verify_no_changes(
         self, targets: Sequence[ImportTarget], imported: Sequence[ImportTarget]
     ) -> ImportResult:
-        """Preview the imported objects, and return the result of the import.
+        """Preview the imported objects, if there are any, and return the result of the import.
 
         Its reason is that of the preview, which fails if an object would change. If a target was
         not imported, the reason is FAILED.

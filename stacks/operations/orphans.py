@@ -46,9 +46,11 @@ class Account:
 def build_orphan_search(
     account: Account, platforms: Sequence[str], regions: Sequence[str], older_than: float
 ) -> OrphanSearch:
-    """Build the search for objects without an owner.
+    """Build the search for objects without an owner; no platform is asked yet.
 
-    `older_than` is the least age of a reported object, in seconds. Nothing is asked yet.
+    `older_than` is the least age of a reported object, in seconds. Reading the stack's
+    configuration
+    may ask for the passphrase.
 
     Raises:
         UnsupportedKind: a platform is unknown.

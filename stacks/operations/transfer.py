@@ -23,7 +23,8 @@ def export_deployment(
     """Return the stack's state as a deployment, including the journal of an interrupted run.
 
     Unless `show_secrets` is set, secrets are encrypted, also those that the state has in plain
-    text. `report` receives warnings.
+    text. The passphrase is needed only to show secrets or to encrypt plain ones. `report` receives
+    warnings.
     """
     workspace, name = selected.workspace, selected.name
     with add_backup_hint(workspace.backend, workspace.project.name, name):
@@ -53,6 +54,8 @@ def import_deployment(
 ) -> int:
     """Replace the stack's state by an exported deployment, and return the number of resources.
 
+    Pending operations are dropped, with a warning.
+
     Args:
         deployment_json: the deployment JSON.
         source: the name of the deployment's source, for messages.
@@ -60,7 +63,8 @@ def import_deployment(
         force: import a deployment that breaks a rule or belongs to another stack.
 
     Raises:
-        EngineError: the deployment breaks a rule or belongs to another stack.
+        EngineError: the JSON is not a deployment, or without `force` breaks a rule or belongs to
+            another stack.
     """
     workspace, name = selected.workspace, selected.name
     lock = workspace.backend.create_lock(

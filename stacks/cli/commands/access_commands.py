@@ -227,10 +227,12 @@ def _render_credentials(credentials: "Sequence[Credential]") -> str:
 def _remove_contexts(
     files: "KubeconfigFiles", reached_stack: "ReachedStack", names: Sequence[str]
 ) -> "list[ContextChange]":
-    """Remove gpuform's contexts of this stack, or of the named clusters only.
+    """Remove gpuform's contexts of this stack, or only those that `names` select.
+
+    A name is that of a context or of a cluster.
 
     Raises:
-        EngineError: a name has no such context.
+        EngineError: a name has no such context; nothing was removed.
     """
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.urn import name_of  # noqa: PLC0415 - as above

@@ -182,7 +182,10 @@ def _merge_values(project: Project, settings: StackSettings) -> dict[str, Json]:
 
 
 def _print_config(session: Session, *, show_secrets: bool, as_json: bool) -> None:
-    """Print the stack's values and the project's defaults; without `show_secrets` masked."""
+    """Print the stack's values and the project's defaults, secrets masked by default.
+
+    Declared secrets are masked even if the settings file has their values in plain text.
+    """
     workspace, settings = _load_settings(session)
     project = workspace.project
     values = _merge_values(project, settings)
@@ -208,7 +211,10 @@ def _print_config(session: Session, *, show_secrets: bool, as_json: bool) -> Non
 
 
 def _find_plaintext_secrets(project: Project, settings: StackSettings) -> set[str]:
-    """Return the keys of secrets stored in plain text in the stack's file."""
+    """Return the keys of secrets stored in plain text in the stack's file.
+
+    If the topology has errors, secrets that only the topology declares are not found.
+    """
     from gpuform.stacks.config_keys import ConfigKeys  # noqa: PLC0415 - not for help
 
     try:

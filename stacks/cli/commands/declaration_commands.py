@@ -134,7 +134,8 @@ def _choose_output_file(out: str | None, form: str, *, force: bool) -> Path | No
 def _write_declarations(content: str, target: Path | None, session: Session) -> None:
     """Write the content to the file `target` and report the file; None means stdout.
 
-    Missing folders are created, and an existing file is replaced.
+    Missing folders are created, and an existing file is replaced. Beside a program, a topology gets
+    a note that gpuform runs the program. Raises FileError.
     """
     from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
 
@@ -412,7 +413,7 @@ def import_(**flags: Any) -> int:
 
 
 def _check_import_options(options: ImportOptions) -> None:
-    """Raise UsageError for options of one object given with --all, or the other way round."""
+    """Raise UsageError for missing options, or options of one object beside those of --all."""
     object_names = (options.type_, options.name, options.id_)
     if options.everything:
         if any(object_names):

@@ -146,10 +146,11 @@ def write_ci_workflows(
     """Write the workflow files, and print the remaining steps.
 
     Adds gpuform to the project's requirements. Warns of a state in a local folder, which no job
-    reaches. Existing files are replaced only with `force`.
+    reaches.
 
     Raises:
         UsageError: the code host is not known.
+        ProjectExists: a workflow file exists, and `force` is not set; nothing was written.
     """
     repository = Repository.find(directory)
     forge = options.forge or _find_code_host(repository.root)

@@ -257,7 +257,7 @@ def offers(
 
 
 def _find_account(session: Session) -> "Account | None":
-    """Return the account of the folder's project, or None outside of a project."""
+    """Return the account of the folder's project, or None without a usable project."""
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.orphans import Account  # noqa: PLC0415 - as above

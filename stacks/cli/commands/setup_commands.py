@@ -162,7 +162,7 @@ def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
     """Return the Markdown of the page, section or command named by the words.
 
     Raises:
-        NoSuchPage: the words name none.
+        UnknownPage: the words name none.
     """
     page_name, _, anchor = words[0].partition("#")
     path = _find_command_path(context, (page_name, *words[1:]))

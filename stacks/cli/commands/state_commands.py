@@ -132,7 +132,7 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
 def _repair_state(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     """Show the repairs of the state, ask, and write; return FAILED after a no.
 
-    A sound state stays.
+    A sound state stays. A repaired state includes the changes of the journal, which is removed.
     """
     backend, project = workspace.backend, workspace.project.name
     with add_backup_hint(backend, project, name):
@@ -161,7 +161,7 @@ def _restore_backup(
     """Replace the state by the named backup, or by one chosen by the user.
 
     Returns FAILED after a no; a choice from the list needs no other answer. The replaced state is
-    kept.
+    kept. Raises EngineError for a backup of another stack.
     """
     backend, project = workspace.backend, workspace.project.name
     location = backup_name or _choose_backup(screen, find_backups(backend, project, name), yes=yes)

@@ -382,7 +382,8 @@ def _print_dropped_references(
 def _save_move(move_result: Move, source: _OpenStack, dest: _OpenStack) -> None:
     """Save both states, the destination first: no resource is ever missing from both.
 
-    If the source cannot be saved, the destination is restored.
+    Records of creates that have begun move as well. If the source cannot be saved, the destination
+    is restored.
 
     Raises:
         EngineError: one of the states cannot be saved.

@@ -280,7 +280,10 @@ def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: in
 def _build_workspace_drawing(
     session: Session, filters: Sequence[str], max_shapes: int
 ) -> tuple["Drawing", int]:
-    """Return the drawing of all stacks and the exit code, and report unreadable stacks."""
+    """Return the drawing of the chosen stacks and the exit code, and report unreadable stacks.
+
+    The code is FAILED if something was reported.
+    """
     from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above

@@ -154,7 +154,7 @@ def _print_topology(
     *,
     as_json: bool,
 ) -> int:
-    """Print the topology, or write it to `output`; unknown facts are listed on stderr."""
+    """Print the topology, or write it to `output`; unknown facts are on stderr or in the JSON."""
     from gpuform.stacks.cli.terminal.screen import write_parts  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.topology_export import read_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import build_topology_document  # noqa: PLC0415 - as above
@@ -178,7 +178,11 @@ def _apply_topology(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Write or remove the topology after a question, and print the result; return the exit code."""
+    """Write or remove the topology after a question, and print the result; return the exit code.
+
+    The code is FAILED after a no, or if something could not be written. With `as_json` nothing is
+    asked: `yes` is the answer.
+    """
     from gpuform.stacks.cli.terminal.prompts import is_confirmed  # noqa: PLC0415 - not for help
     from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.topology_export import apply_topology  # noqa: PLC0415 - as above

@@ -253,7 +253,10 @@ class _FormatRun:
                 remaining_paths += self.format_file(path)
 
     def format_file(self, path: Path) -> list[Path]:
-        """Format a file and return the included files; report a failure, and return none then."""
+        """Format a file and return the included files; report a failure, and return none then.
+
+        With --check or --diff nothing is written.
+        """
         from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
         from gpuform.stacks.formatting.meaning import list_included_files  # noqa: PLC0415 - as above
 

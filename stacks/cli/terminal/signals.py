@@ -39,7 +39,7 @@ class Signals:
     def register(
         self, cancel: Callable[[], None], terminate: Callable[[], None]
     ) -> contextlib.AbstractContextManager[None]:
-        """Call `cancel` at the first signal and `terminate` at the second, within the context."""
+        """Call `cancel` at the first signal in the context; at the second `terminate`, and exit."""
 
         def terminate_and_show_cursor() -> None:
             terminate()
@@ -84,7 +84,10 @@ def handle_signals(cancel: Callable[[], None], terminate: Callable[[], None]) ->
 
 
 def _count_signals(reader: int, cancel: Callable[[], None], terminate: Callable[[], None]) -> None:
-    """Read the numbers of received signals until the end mark, and call the functions."""
+    """Read the numbers of received signals until the end mark, and call `cancel` at the first.
+
+    At the second, call `terminate` and end the process with code ABANDONED.
+    """
     received_count = 0
     while (number := os.read(reader, 1)) != _END_MARK:
         # Python writes the numbers of all signals with a handler.

@@ -227,10 +227,8 @@ class _MultiStackRun:
         """Plan the stacks or take the saved plan, show the plan, ask for confirmation, and apply.
 
         A result without an apply has the reason: a failed or cancelled preview, gates, or a
-        refusal. With
-        `preview_only` the plan is saved if asked, even if gates block it. With `drift` the run only
-        shows
-        what was changed outside of gpuform.
+        refusal. With `preview_only` the plan is saved if asked, even if gates block it. With
+        `drift` the run only shows what was changed outside of gpuform.
         """
         options = self.options.run
         plan = self.saved_plan

@@ -99,8 +99,7 @@ class Schedule:
         """Terminate every process, and kill those still running after 5 s each.
 
         Call `cancel` before: the end of a process may start further stacks otherwise. Callable from
-        any
-        thread.
+        any thread.
         """
         with self._lock:
             running = list(self._running.values())

@@ -285,7 +285,8 @@ class StackProcess:
     def _listen(self) -> None:
         """Pass the process's messages to the listener until the process ends.
 
-        A task without a result gets a failed one.
+        A process with an invalid message or another release of gpuform is killed. A task without a
+        result gets a failed one.
         """
         process = self._process
         if process is None or process.stdout is None:

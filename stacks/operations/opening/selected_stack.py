@@ -29,7 +29,7 @@ def create_passphrase_finder(
     """Return a function for the passphrase, which looks or asks only at the first call.
 
     `ask_passphrase` is None where nobody can answer. `twice` asks a second time, for a new
-    passphrase; the function raises EngineError if the two answers differ.
+    passphrase. The function raises EngineError without a passphrase, or if the two answers differ.
     """
 
     def ask_twice(prompt: str) -> str:
@@ -221,7 +221,7 @@ def read_sealed_state(
 ) -> SealedState:
     """Return the stack's state with sealed secrets, and warn of a doubtful journal.
 
-    No passphrase is needed.
+    The state includes the changes in an interrupted run's journal. No passphrase is needed.
     """
     backend, project = workspace.backend, workspace.project.name
     state = read_sealed(backend, project, name)

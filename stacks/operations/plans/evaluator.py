@@ -70,7 +70,7 @@ class PlanEvaluator:
         """Return the plan with costs, notices and the results of the gates.
 
         `steps` are all steps of the run that made the plan, including steps of unchanged resources.
-        Gates about usage ask the platforms.
+        Requests go to the platforms: for gates about usage, and to find unreachable platforms.
         """
         steps = list(steps)
         schedule_notices = list_step_notices(

@@ -15,9 +15,10 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
-    """Return the plan with every occurrence of the secrets masked, in any encoding.
+    """Return the plan with the secrets masked in values and texts, in any encoding.
 
-    Parts without a secret are not copied.
+    A changed value with a secret is masked completely, and its change marked as secret. Resources
+    keep their names and URNs. Parts without a secret are not copied.
     """
     redactor = Redactor(secrets)
     if not redactor.has_secrets:

@@ -109,9 +109,11 @@ class ImportOptions:
     """One object by `type_`, `name` and `id_`, or `everything` in a platform's account.
 
     Attributes:
-        types: with `everything`, the types of the objects to import; empty for all.
+        types: with `everything`, the types of the objects to import; empty for all but those that
+            only group other objects.
         names: with `everything`, patterns of names; empty for all.
-        regions: the regions to list; empty for all.
+        regions: the regions to list; empty for all, or for the default one where each region has
+            an address of its own.
         tags: with `everything`, tags that an object must have.
         set_values: names of inputs that no platform reports, and their values as on the command
             line.

@@ -54,8 +54,8 @@ def recover_earlier_runs(
     run creates objects, and finds some of the interrupted creates itself.
 
     Raises:
-        UnresolvedCreate: an object may have been created, and nothing can tell; without a `lock` a
-            warning says so instead.
+        UnresolvedCreate: an object may have been created, and nothing can tell (without a `lock` a
+            warning says so instead), or the search was cancelled.
     """
     if lock is not None:
         # Earlier releases kept intents beside the project; only the lock's holder may move them.

@@ -79,7 +79,7 @@ class RepairRun:
     def _find_due_repair(self, entry: ResourceState) -> DueChange | None:
         """Return the repair which is due for the resource, or None.
 
-        Interrupted repairs of requested nodes are due as well.
+        Interrupted repairs of requested nodes are due as well, and refused ones, whose step fails.
         """
         lifecycle = find_lifecycle(entry.type)
         if lifecycle is None:

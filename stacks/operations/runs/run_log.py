@@ -111,11 +111,11 @@ class RunLogger:
             self._add_line(event="unchecked", text=event.text)
 
     def build_log(self, plan: Plan, stack: Stack, outcome: Outcome) -> RunLog:
-        """Return the logged lines, with the plan of the run, and secrets masked.
+        """Return the logged lines and the plan without unchanged resources, with secrets masked.
 
-        Secrets of the configuration are masked in every line. Secrets of the state and of the
-        outputs are masked in messages only, because programs print there: there may be as many
-        secrets as resources. Adds a line about omitted lines of the program: call once.
+        Secrets of the configuration are masked everywhere. Secrets of the state and outputs are
+        masked in messages only, because programs print there: there may be as many secrets as
+        resources. Adds a line about omitted lines of the program: call once.
         """
         config_secrets = stack.build_target().program.collect_secrets()
         if self._printed_lines > MAX_PRINTED_LINES:

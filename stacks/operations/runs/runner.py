@@ -175,8 +175,9 @@ def _prepare_stack(
 ) -> Stack:
     """Return the stack with the run's configuration set, and interrupted runs recovered.
 
-    The values of `--config` are written to the settings file. Pending creates are forgotten if the
-    options say so, but never in a preview.
+    The values of `--config` are written to the settings file, also in a preview. Pending creates
+    are forgotten if the options say so, but never in a preview. An update warns of plain-text
+    secrets.
 
     Raises:
         EngineError: the stack lacks a selected resource; not checked for updates and saved plans.
