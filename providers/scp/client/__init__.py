@@ -3,8 +3,12 @@
 Resources, look-ups and commands of the package get their `ScpClient` from `get_client`.
 """
 
-from gpuform.providers.scp.client.client import ScpClient, get_base_url, get_client
-from gpuform.providers.scp.client.credentials import find_api_version, find_default_region
+from gpuform.providers.scp.client.client import ScpClient, get_client
+from gpuform.providers.scp.client.credentials import (
+    find_api_version,
+    find_default_region,
+    get_base_url,
+)
 
 __all__ = [
     "ScpClient",

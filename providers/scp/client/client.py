@@ -20,7 +20,6 @@ from gpuform.providers.scp.client.credentials import (
     Credentials,
     find_api_version,
     find_credentials,
-    get_address_pattern,
 )
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.scp import wire
@@ -394,15 +393,6 @@ class ScpClient:
 
 
 _clients: Clients[ScpClient] = Clients()
-
-
-def get_base_url(settings: Settings) -> str:
-    """Return the address of the API by `settings`, with `*` in place of the region.
-
-    Raises:
-        GpuformError: the settings name no region or a wrong address.
-    """
-    return get_address_pattern(settings)
 
 
 def get_client(settings: Settings, region: str | None = None) -> ScpClient:

@@ -108,11 +108,11 @@ def find_api_version(settings: Settings) -> str:
     return version
 
 
-def get_address_pattern(settings: Settings) -> str:
+def get_base_url(settings: Settings) -> str:
     """Return the address of the API in any region of the environment: `*` stands for the region.
 
     Raises:
-        GpuformError: the address is unknown.
+        GpuformError: the settings name no region or a wrong address.
     """
     files = _ConfigFiles(_find_home(settings) / ".scpconf")
     base_url = _resolve_base_url(settings, files, settings.region)

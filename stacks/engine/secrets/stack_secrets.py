@@ -54,7 +54,7 @@ def create_stored_crypter(
         return PassphraseCrypter(passphrase(), salt)
     url, key = provider.state.get("url"), provider.state.get("encryptedkey")
     if provider.type == CLOUD_PROVIDER and isinstance(url, str) and isinstance(key, str):
-        return _create_cloud_crypter(url, key)
+        return CloudCrypter(url, key)
     raise _build_unusable_error(provider.type)
 
 
@@ -99,7 +99,7 @@ def find_settings_crypter(
     if not is_passphrase(settings.secrets_provider):
         reject_unknown_provider(settings.secrets_provider)
         if settings.encrypted_key:
-            return _create_cloud_crypter(settings.secrets_provider, settings.encrypted_key)
+            return CloudCrypter(settings.secrets_provider, settings.encrypted_key)
         # The stack file may have lost its key; the state has a copy.
         if stored is not None and stored.state.get("url") == settings.secrets_provider:
             return create_stored_crypter(stored, passphrase)
@@ -168,11 +168,6 @@ def get_state_crypter(
     if stored is None or stored == crypter.provider:
         return crypter
     return create_stored_crypter(stored, passphrase)
-
-
-def _create_cloud_crypter(url: str, encrypted_key: str) -> SecretsManager:
-    """Create the crypter whose key the cloud service at `url` decrypts at first use."""
-    return CloudCrypter(url, encrypted_key)
 
 
 def _build_unusable_error(provider: str) -> SecretsError:

@@ -165,11 +165,6 @@ def encode_message(message: BaseModel) -> bytes:
     return message.model_dump_json(exclude_defaults=False).encode() + b"\n"
 
 
-def decode_process_message(line: bytes) -> ProcessMessage:
-    """Return the message of a process. Raises ValueError for a line that is not such a message."""
-    return _PROCESS_MESSAGES.validate_json(line)
-
-
 def decode_task_message(line: bytes) -> TaskMessage:
     """Return the message to a process. Raises ValueError for a line that is not such a message."""
     return _TASK_MESSAGES.validate_json(line)
@@ -294,7 +289,7 @@ class StackProcess:
         problem = ""
         for line in process.stdout:
             try:
-                message = decode_process_message(line)
+                message = _PROCESS_MESSAGES.validate_json(line)
             except ValueError:
                 problem = "its process sent an invalid message"
                 process.kill()
