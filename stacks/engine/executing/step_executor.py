@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gpuform.providers.context import trace_span
-from gpuform.schemas.errors import GpuformError
+from gpuform.providers.errors import GpuformError, NoCredit
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletions
@@ -31,7 +31,7 @@ from gpuform.stacks.engine.planning import (
     StepFailed,
     StepStarted,
 )
-from gpuform.stacks.engine.provider_host import OutOfCredit, ProviderHost
+from gpuform.stacks.engine.provider_host import ProviderError, ProviderHost
 from gpuform.stacks.engine.state import ResourceState, SnapshotManager
 from gpuform.stacks.engine.urn import is_provider
 
@@ -175,13 +175,14 @@ class StepExecutor:
     def report_failure(self, urn: str, error: GpuformError) -> None:
         """Report why a resource failed; independent resources continue.
 
-        The URN is added to `failed`. An OutOfCredit error sets `out_of_credit`.
+        The URN is added to `failed`. An error with the cause NoCredit sets `out_of_credit`.
         """
         message = "\n".join(filter(None, [error.message, error.hint]))
         self.events.emit(Diagnostic("error", message, urn, error.property_path, error=error))
         with self._lock:
             self.failed.add(urn)
-            self.out_of_credit |= isinstance(error, OutOfCredit)
+            cause = error.cause if isinstance(error, ProviderError) else None
+            self.out_of_credit |= isinstance(cause, NoCredit)
 
     def run_steps(self, steps: Iterable[Step]) -> None:
         """Run the steps of one resource in order, if the saved plan allows all of them.

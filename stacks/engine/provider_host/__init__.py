@@ -10,13 +10,13 @@ from gpuform.stacks.engine.provider_host.host import (
     Failure,
     ProviderHost,
 )
-from gpuform.stacks.engine.provider_host.providers import OutOfCredit, to_provider
+from gpuform.stacks.engine.provider_host.providers import ProviderError, to_provider
 
 __all__ = [
     "Created",
     "Diff",
     "Failure",
-    "OutOfCredit",
+    "ProviderError",
     "ProviderHost",
     "to_provider",
 ]

@@ -20,7 +20,7 @@ import pulumi
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 from pulumi.runtime import _serialization
 
-from gpuform.providers.errors import GpuformError, NoCredit
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.properties import to_properties
 from gpuform.schemas.models import Problem
@@ -156,24 +156,19 @@ class ProviderError(EngineError):
         return super().shown_help_page if self.cause is None else self.cause.shown_help_page
 
 
-class OutOfCredit(ProviderError):
-    """The account has no credit left."""
-
-
 @contextmanager
 def raise_as_provider_error(redact: Callable[[str], str] = str) -> Iterator[None]:
     """Raise every exception of a provider as ProviderError, with secrets redacted.
 
-    Errors of gpuform's lifecycles keep their message, and NoCredit becomes OutOfCredit. Of a
-    program's own provider the message is the traceback.
+    Errors of gpuform's lifecycles keep their message. Of a program's own provider the message is
+    the traceback.
     """
     try:
         yield
     except (ProviderError, GeneratorExit):
         raise
     except GpuformError as error:
-        kind = OutOfCredit if isinstance(error, NoCredit) else ProviderError
-        raise kind.from_cause(error, redact) from None
+        raise ProviderError.from_cause(error, redact) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a provider may raise anything
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if not frame.filename.startswith(_OWN_FOLDER)]
