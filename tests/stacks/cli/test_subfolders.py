@@ -50,7 +50,7 @@ def test_commands_in_a_subfolder_use_the_projects_state(
             monkeypatch.chdir(subfolder)
         assert start("preview", "--expect-no-changes").code == 0
         assert "train" in start("status").out
-        assert start("stack", "ls", "--json").json[0]["resourceCount"] == 2
+        assert start("stack", "ls", "--json").json[0]["resourceCount"] == 4
     assert applied_project.run("config", "set", "gpus", "24").code == 0
     assert "gpus" in (applied_project.project / "Pulumi.dev.yaml").read_text()
     assert applied_project.run("up", "--yes").code == 0
