@@ -109,14 +109,15 @@ class Creation:
     ) -> list[Candidate]:
         """Return the objects of the create's name in a region of one of its attempts.
 
-        An object without a reported region counts. Objects that are being deleted, and objects with
-        the ids `ignored`, are left out.
+        An object without a reported region counts. Objects that are being deleted, objects of other
+        projects, and objects with the ids `ignored`, are left out.
         """
         regions = {attempt.region for attempt in self.attempts}
         return [
             candidate
             for candidate in present
             if not candidate.is_being_deleted
+            and not candidate.is_elsewhere
             and candidate.id not in ignored
             and any(candidate.can_be_at(region) for region in regions)
         ]

@@ -38,6 +38,8 @@ class Candidate:
         id: the platform's id.
         created_at: Unix time in seconds; None if the platform does not report the time.
         is_being_deleted: such an object is neither adopted nor in conflict.
+        is_elsewhere: the object is in another project than the request names. Its name is in no
+            conflict, and only a person can say that the request has created it.
         region: empty if the platform does not report the region.
         gpu_type: empty if the platform does not report the type.
         reported_properties: properties under the names that requests use; None for an unreported
@@ -47,6 +49,7 @@ class Candidate:
     id: str
     created_at: float | None = None
     is_being_deleted: bool = False
+    is_elsewhere: bool = False
     region: str = ""
     gpu_type: str = ""
     reported_properties: Mapping[str, Any] = field(default_factory=dict)
@@ -151,8 +154,10 @@ def judge_candidates(
 
 def _may_be_ours(candidate: Candidate, intent: Intent, now: float) -> bool:
     """Return True if the object has all sent properties, but no credible creation time."""
-    return find_credible_time(candidate, intent, now) is None and not candidate.find_differences(
-        intent.sent
+    return (
+        not candidate.is_elsewhere
+        and find_credible_time(candidate, intent, now) is None
+        and not candidate.find_differences(intent.sent)
     )
 
 
@@ -193,6 +198,8 @@ def has_other_creation_time(candidate: Candidate, intent: Intent) -> bool:
 def _find_proof_gaps(candidate: Candidate, intent: Intent, now: float) -> list[str]:
     """Return a text for each missing proof that the intent's request created the object."""
     missing = [f"its {name} differs" for name in candidate.find_differences(intent.sent)]
+    if candidate.is_elsewhere:
+        missing.append("it is in another project")
     if not _is_in_time(candidate, intent, now):
         missing.append("it did not appear in time")
     return find_gaps(ADOPT_CREATED, Observation(candidate.id, missing))

@@ -64,7 +64,7 @@ from gpuform.providers.together.node_removal import (
 from gpuform.providers.together.projects import (
     complete_project,
     format_recorded_project,
-    list_searched_projects,
+    list_in_projects,
 )
 from gpuform.providers.together.repairing import ClusterRepairRun, add_faults
 from gpuform.providers.together.repairs import build_repair_notices, decide_cluster_repairs
@@ -94,7 +94,13 @@ from gpuform.schemas.together.statuses import (
 POLL_INTERVAL_S = 30.0
 """Longest pause between two polls, in seconds: a create takes many minutes."""
 
-DISTINGUISHING_FIELDS = ("num_gpus", "billing_type", "cuda_version", "nvidia_driver_version")
+DISTINGUISHING_FIELDS = (
+    "num_gpus",
+    "billing_type",
+    "cuda_version",
+    "nvidia_driver_version",
+    "project_id",
+)
 """Fields that distinguish the cluster of our own request from another one of the name."""
 
 
@@ -137,28 +143,26 @@ class ClusterOperations:
                 others.
         """
         target = _build_target(context, inputs.cluster_name, inputs.region)
-        project_ids = list_searched_projects(
-            context.intents.find(context.urn, target), inputs.project_id
-        )
+        earlier_intent = context.intents.find(context.urn, target)
 
         def list_candidates() -> list[Candidate]:
-            listed_clusters = {
-                cluster.cluster_id: cluster
-                for project_id in project_ids
-                for cluster in self._client.get_cluster_listing(project_id).read_all()
-            }
             return [
                 Candidate(
                     cluster.cluster_id,
                     to_unix_time(cluster.created_at),
                     is_being_deleted=cluster.status == ClusterStatus.DELETING,
+                    is_elsewhere=is_elsewhere,
                     region=cluster.region,
                     gpu_type=cluster.gpu_type,
                     reported_properties={
                         name: getattr(cluster, name) or None for name in DISTINGUISHING_FIELDS
                     },
                 )
-                for cluster in listed_clusters.values()
+                for cluster, is_elsewhere in list_in_projects(
+                    earlier_intent,
+                    inputs.project_id,
+                    lambda project_id: self._client.get_cluster_listing(project_id).read_all(),
+                )
                 if cluster.cluster_name == inputs.cluster_name
             ]
 

@@ -6,14 +6,17 @@ The project becomes an input of the resource, and the state keeps it: the variab
 machine never moves an object, and never hides one.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intent, Target
+from gpuform.schemas.together import wire
 
 PROJECT_VARIABLE: Final = "TOGETHER_PROJECT_ID"
+
+_Listed = TypeVar("_Listed", bound=wire.Cluster | wire.Volume)
 
 
 def complete_project(
@@ -26,7 +29,7 @@ def complete_project(
     """
     if values.get("project_id") is not None:
         return dict(values)
-    variable_value = settings.get_value(PROJECT_VARIABLE)
+    variable_value = (settings.get_value(PROJECT_VARIABLE) or "").strip()
     known_inputs = context.stored_properties or context.existing_inputs
     if known_inputs is not None:
         project_id = known_inputs.get("project_id")
@@ -49,11 +52,23 @@ def format_recorded_project(context: ProviderContext, project_id: str | None) ->
     return "" if is_secret else project_id or ""
 
 
-def list_searched_projects(intent: Intent | None, project_id: str | None) -> tuple[str | None, ...]:
-    """Return the projects in which an interrupted create may have made its object.
+def list_in_projects(
+    intent: Intent | None,
+    project_id: str | None,
+    list_objects: Callable[[str | None], Iterable[_Listed]],
+) -> Iterator[tuple[_Listed, bool]]:
+    """Yield each object that a create may have made, and whether it is in another project.
 
-    These are the `project_id` of the inputs, and the recorded one, which an earlier declaration may
-    have named. None is the project of the key.
+    The create names the `project_id` of the inputs; the recorded one, which an earlier declaration
+    may have named, counts as well. None is the project of the key. Its objects are listed in any
+    case, because the platform may have ignored the named project.
     """
-    recorded_project_ids = [] if intent is None else [intent.project or None]
-    return tuple(dict.fromkeys([project_id, *recorded_project_ids]))
+    named_ids: set[str | None] = {project_id}
+    if intent is not None:
+        named_ids.add(intent.project or None)
+    listed: dict[str, tuple[_Listed, bool]] = {}
+    for listed_id in (*named_ids, *({None} - named_ids)):
+        for item in list_objects(listed_id):
+            object_id = item.cluster_id if isinstance(item, wire.Cluster) else item.volume_id
+            listed.setdefault(object_id, (item, listed_id not in named_ids))
+    yield from listed.values()

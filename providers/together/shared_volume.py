@@ -27,7 +27,7 @@ from gpuform.providers.together.cluster_view import describe_volume_credit
 from gpuform.providers.together.projects import (
     complete_project,
     format_recorded_project,
-    list_searched_projects,
+    list_in_projects,
 )
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
@@ -74,23 +74,21 @@ class SharedVolumeOperations:
             GpuformError: Together refuses; see `create_once` for the others.
         """
         target = _build_target(context, inputs.volume_name)
-        project_ids = list_searched_projects(
-            context.intents.find(context.urn, target), inputs.project_id
-        )
+        earlier_intent = context.intents.find(context.urn, target)
 
         def list_candidates() -> list[Candidate]:
-            listed_volumes = {
-                volume.volume_id: volume
-                for project_id in project_ids
-                for volume in self._client.get_volume_listing(project_id).read_all()
-            }
             return [
                 Candidate(
                     volume.volume_id,
                     is_being_deleted=volume.status == VolumeStatus.DELETING,
+                    is_elsewhere=is_elsewhere,
                     reported_properties={"size_tib": volume.size_tib or None},
                 )
-                for volume in listed_volumes.values()
+                for volume, is_elsewhere in list_in_projects(
+                    earlier_intent,
+                    inputs.project_id,
+                    lambda project_id: self._client.get_volume_listing(project_id).read_all(),
+                )
                 if volume.volume_name == inputs.volume_name
             ]
 

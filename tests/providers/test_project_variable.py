@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.errors import UnknownOutcome
+from gpuform.providers.errors import AdoptionQuestion, UnknownOutcome
+from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster import ClusterLifecycle
+from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
+from gpuform.schemas.together.requests import build_cluster_create
 
 VARIABLE = "TOGETHER_PROJECT_ID"
 SEARCH = "gpuform.providers.creating.creating.search_created"
@@ -84,6 +87,59 @@ def test_a_lost_create_of_an_earlier_declaration_is_found_in_its_project(
             create(emulator, check(emulator, {**cluster_inputs, "project_id": "proj-a"}))
     create(emulator, check(emulator, {**cluster_inputs, "project_id": "proj-b"}))
     assert len(emulator.list_objects("clusters")) == 1
+
+
+@pytest.mark.parametrize("kind", ["cluster", "volume"])
+def test_a_create_that_ignored_the_project_is_not_repeated(
+    emulator: Any,
+    cluster_inputs: dict[str, Any],
+    volume_inputs: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    lifecycle: Any = {"cluster": ClusterLifecycle, "volume": SharedVolumeLifecycle}[kind]()
+    inputs = {"cluster": cluster_inputs, "volume": volume_inputs}[kind]
+    send = getattr(TogetherClient, f"create_{kind}")
+
+    def send_without_project(client: TogetherClient, inputs: Any) -> None:
+        send(client, inputs.model_copy(update={"project_id": None}))
+        raise UnknownOutcome("nobody knows")
+
+    with monkeypatch.context() as ignoring, emulator.use_context_of():
+        ignoring.setattr(TogetherClient, f"create_{kind}", send_without_project)
+        with pytest.raises(AdoptionQuestion):
+            lifecycle.create({**inputs, "project_id": "proj-a"})
+    emulator.advance(600)
+    with emulator.use_context_of(), pytest.raises(AdoptionQuestion):
+        lifecycle.create({**inputs, "project_id": "proj-a"})
+    assert len(emulator.list_objects(f"{kind}s")) == 1
+
+
+def test_the_cluster_of_another_project_is_not_adopted(
+    emulator: Any, cluster_inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_as_a_colleague(client: TogetherClient, inputs: Any) -> None:
+        body = build_cluster_create(inputs)
+        emulator.send_as_somebody_else("POST", "/clusters", {**body, "project_id": "proj-c"})
+        raise UnknownOutcome("nobody knows")
+
+    listed = TogetherClient.list_clusters
+    monkeypatch.setattr(TogetherClient, "list_clusters", lambda client, _: listed(client))
+    monkeypatch.setattr(TogetherClient, "create_cluster", send_as_a_colleague)
+    with emulator.use_context_of(), pytest.raises(AdoptionQuestion, match="proj-c instead of"):
+        ClusterLifecycle().create({**cluster_inputs, "project_id": "proj-a"})
+
+
+@pytest.mark.parametrize(("value", "project_id"), [("proj-a\n", "proj-a"), (" ", None)])
+def test_blanks_around_the_variable_do_not_count(
+    emulator: Any,
+    cluster_inputs: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    value: str,
+    project_id: str | None,
+) -> None:
+    monkeypatch.setenv(VARIABLE, value)
+    assert check(emulator, cluster_inputs).get("project_id") == project_id
 
 
 @pytest.mark.parametrize(
