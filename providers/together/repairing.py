@@ -27,7 +27,7 @@ from gpuform.providers.errors import (
 from gpuform.providers.lens.lookups import describe_overheated_nodes
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Settings
-from gpuform.providers.records import Drains, Repair, Repairs, Verdicts
+from gpuform.providers.records import PROPAGATION_TIME_S, Drains, Repair, Repairs, Verdicts
 from gpuform.providers.repairing import parse_repair_policy
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import ObservedCluster, list_standard_workers
@@ -175,6 +175,7 @@ class ClusterRepairRun:
         Raises:
             GpuformError: the repair has begun, another mode of repair is proposed by now, or the
                 answer was lost and the repair is still open.
+            NotReady: Together accepted the request, but still shows the repair as open.
         """
         path = (self.cluster_id, repair.instance, repair.id)
         if not self._can_end(repair, self.client.get_remediation(*path)):
@@ -189,18 +190,30 @@ class ClusterRepairRun:
                 self.context.clock.now(),
             )
         )
+        failure: GpuformError | None = None
         try:
             if repair.mode == REJECT:
                 self.client.reject_remediation(*path, comment="gpuform: rejected by `repair`")
             else:
                 self.client.cancel_remediation(*path)
-        except (ApiError, Unreachable, UnknownOutcome):
-            # The answer was lost, or somebody else was faster: what Together shows now counts.
+        except (ApiError, Unreachable, UnknownOutcome) as error:
+            failure = error
+
+        # Whatever the answer, or without one: what Together shows now counts.
+        def poll() -> PollResult[None]:
             remediation = self.client.get_remediation(*path)
-            if remediation.state in WITHDRAWN:
-                return
-            if self._can_end(repair, remediation):
-                raise
+            is_open = remediation.state not in WITHDRAWN and self._can_end(repair, remediation)
+            if is_open and failure is not None:
+                raise failure
+            return PollResult(None, f"{repair.node} {remediation.state}", is_done=not is_open)
+
+        wait_until_done(
+            self.context,
+            poll,
+            label=f"{repair.mode} of the repair of {repair.node}",
+            interval=self.poll_schedule,
+            limit=PROPAGATION_TIME_S,
+        )
 
     def _can_end(self, repair: NodeRepair, remediation: Remediation) -> bool:
         """Return True if a repair is still open as the plan shows, and warn if it has ended.

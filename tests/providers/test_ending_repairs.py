@@ -200,6 +200,19 @@ def test_a_lost_answer_is_read_again(
     cluster.assert_unchanged()
 
 
+@pytest.mark.parametrize("mode", ["REJECT", "CANCEL"])
+def test_an_accepted_request_without_an_effect_is_an_error(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    propose(cluster)
+    cluster.refresh()
+    request(monkeypatch, mode)
+    for verb in ("reject_remediation", "cancel_remediation"):
+        monkeypatch.setattr(TogetherClient, verb, lambda *_, **__: None)
+    with pytest.raises(GpuformError, match=f"{mode} of the repair of .* PENDING_APPROVAL"):
+        cluster.update(cluster.inputs)
+
+
 @pytest.mark.parametrize("is_sent", [True, False])
 def test_a_killed_rejection_is_repeated(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_sent: bool
