@@ -68,7 +68,7 @@ def to_float(value: Any, default: Any = _UNSET) -> Any:
 def join(value: Iterable[Any], d: str = "") -> str:
     """Join the items as one text, with the text `d` between the items.
 
-    The length of the result is taken from the budget.
+    Raises ExpressionError for null among the items, and if the evaluation's budget is spent.
     """
     texts = [as_text(item) for item in value]
     take_from_budget(sum(map(len, texts)) + len(d) * len(texts))
@@ -78,7 +78,7 @@ def join(value: Iterable[Any], d: str = "") -> str:
 def replace(value: Any, old: str, new: str) -> str:
     """Return the value's text with every `old` replaced by `new`.
 
-    The length of the result is taken from the budget.
+    Raises ExpressionError for null, and if the evaluation's budget is spent.
     """
     source_text, by = as_text(value), as_text(new)
     # The size of the result is known before the text is built.

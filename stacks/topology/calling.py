@@ -40,7 +40,10 @@ def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
 
 
 def _select_variables(template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of `variables` named in the template."""
+    """Return the parts of `variables` named in the template.
+
+    Names without a variable are left out.
+    """
     selected: dict[str, Any] = {}
     for reference in template.references:
         if reference.root in variables:

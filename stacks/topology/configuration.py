@@ -61,8 +61,8 @@ def resolve_config(
     """Return the values of the variables in a stack; a missing or wrong value is absent.
 
     With `emulated` platforms, `emulator_default` also counts as a default. Adds values of the wrong
-    type or outside of the declared limits to `problems`; in a proposal also secrets whose limits
-    are not in the project's files.
+    type or outside of the declared limits to `problems`; if an agent proposes the topology
+    (`find_team_files`), also secrets whose limits are not in the project's files.
     """
     values = {}
     project_files = find_team_files()
@@ -127,7 +127,7 @@ def find_unencrypted_secrets(
 def find_value_problem(variable: ConfigVariable, value: Any) -> str:
     """Return why `variable` cannot have `value`, or "" if the value is valid.
 
-    The message contains the value, unless the variable is secret.
+    The message contains the value, cut after 80 characters, unless the variable is secret.
     """
     try:
         _require_allowed(variable, value)

@@ -140,7 +140,9 @@ class _Expander:
     def evaluate_items(self, declaration: Repeatable, node: Node) -> Mapping[str, Any] | None:
         """Return the items of `for_each` by key, or None if the keys are unknown.
 
-        The values of a mapping written in the file stay nodes.
+        The values of a mapping written in the file stay nodes. A value of another type is reported,
+        and has
+        no items.
         """
         if isinstance(node, MappingNode):
             return {key: entry.node for key, entry in node.entries.items()}

@@ -120,7 +120,10 @@ class _FileReader:
         self.read_paths: set[Path] = set()
 
     def read(self, path: Path, including: tuple[Path, ...]) -> Iterator[TopologyFile]:
-        """Yield a file, and then the files that it includes, each once; modules are left out."""
+        """Yield a file, and then the files that it includes, each once; modules are left out.
+
+        An included file outside the project is read, but no problem shows its text.
+        """
         # Several paths may name one file, so the resolved path counts.
         self.read_paths.add(path.resolve())
         # The user names the first file; only included files can lead outside.

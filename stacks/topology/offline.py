@@ -41,7 +41,10 @@ def find_topology(folder: Path) -> Path:
 
 
 def find_project_folder(file: Path) -> Path:
-    """Return the folder of a topology's project, or else the file's own folder."""
+    """Return the folder of a topology's project, or else the file's own folder.
+
+    Raises YamlError for a Pulumi.yaml with wrong content.
+    """
     try:
         return find_project(file.parent).directory
     except ProjectError:

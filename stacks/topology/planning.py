@@ -327,7 +327,8 @@ def _refuse_unset(
 def _check_rules(resources: Iterable[CheckedResource], problems: Diagnostics) -> None:
     """Apply the rules over several resources, and add their problems to `problems`.
 
-    For each resource a rule sees only the resources that are declared before.
+    A rule sees the checked resource and the ones before it: `resources` are sorted, dependencies
+    first.
     """
     registered = RegistrationIndex()
     for resource in resources:
@@ -382,7 +383,7 @@ def _visit_dependencies(
 ) -> None:
     """Append `first` to the sorted resources, after all dependencies of `first`.
 
-    The walk is not recursive, because a chain may be as long as the topology.
+    A cycle is reported. The walk is not recursive, because a chain may be as long as the topology.
     """
     path: dict[Instance, None] = {}
     pending = [(first, False)]

@@ -101,7 +101,9 @@ class ProgramSource:
     ) -> Any:
         """Return an output with the secrecy and the dependencies of all `values`.
 
-        In a proposal `of_secret` is called first if one is secret, and may raise.
+        If an agent proposes the topology (`find_team_files`) and a value is secret, `of_secret` is
+        called
+        first and may raise.
         """
         joined = pulumi.Output.all(*values)
         # Only proposals need to know whether a part is secret.
@@ -126,7 +128,10 @@ def _get_names(outputs: Any) -> Any:
 
 
 def register(planned: PlannedTopology) -> None:
-    """Register stack references, modules and resources in order, and export the outputs."""
+    """Register stack references, modules and resources in order, and export the outputs.
+
+    Raises TopologyError if a value cannot be evaluated; everything before it is registered.
+    """
     program = ProgramSource(planned, {})
     scope = Scope(replace(planned.names, source=program, passed={}))
     for name, entry in planned.topology.stack_references.items():

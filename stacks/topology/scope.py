@@ -154,8 +154,10 @@ class Scope:
         """Return the value of a template. Errors name `position`, where the template is written.
 
         If a value that the template refers to is pending, the source of values returns a stand-in
-        for the result. `text` is the template as written: a proposal may change a secret only with
-        a text of the project's files.
+        for the
+        result. `text` is the template as written: a topology that an agent proposes may change a
+        secret
+        only with a text of the project's files.
 
         Raises:
             ExpressionError: the evaluation fails now.
@@ -391,7 +393,10 @@ def contains_template(node: ScalarNode) -> bool:
 
 
 def parse_template(node: ScalarNode, problems: Diagnostics) -> Template | None:
-    """Return the template of a scalar, or None if the scalar has no template or an invalid one."""
+    """Return the template of a scalar, or None for a scalar without expressions.
+
+    An invalid template is reported to `problems`, and gives None too.
+    """
     if not contains_template(node):
         return None
     try:

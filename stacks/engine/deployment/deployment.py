@@ -400,7 +400,9 @@ class Deployment:
     def _keep_stack_outputs(self, monitor: Monitor) -> None:
         """Record the outputs exported by the program; nothing if there are none.
 
-        After a failure or an interruption, old outputs that were not exported again stay.
+        After a failure or an interruption, old outputs that were not exported again stay. A preview
+        only
+        shows the outputs.
         """
         step = monitor.stack
         if step is None or monitor.stack_outputs is None:

@@ -158,7 +158,10 @@ def build_initial_basis(
 
 
 def complete_basis(before: Basis, preview: Outcome, digest: Digest) -> Basis:
-    """Return `before` with the digests of the preview's declarations, and its effects by URN."""
+    """Return `before` with the digests of the preview's declarations, and its effects by URN.
+
+    The stack's declaration also has the digest of the names of its outputs.
+    """
     program = digests.compute_program_digests(preview.declared, digest)
     for urn, parts in program.items():
         if type_of(urn) == STACK_TYPE:

@@ -124,8 +124,9 @@ def _plan_change(
 ) -> list[Step]:
     """Return the steps giving `entry` the inputs of `due_change`.
 
-    The list is empty if the provider sees no difference, or if the change is not allowed; then the
-    error is reported.
+    The list is empty if the provider sees no difference. It is empty also, and the error is
+    reported,
+    if the comparison fails or the change is not allowed.
     """
     inputs = due_change.inputs or {}
     try:

@@ -212,7 +212,7 @@ class StepExecutor:
         return not self.preview or any(step.op in _OPS_WITH_PROVIDER_CALLS for step in steps)
 
     def _check_constraint(self, steps: Sequence[Step]) -> None:
-        """Report the first step missing in the saved plan as failed, and raise StepError.
+        """Report the first step missing in the saved plan, and raise StepError; a real run stops.
 
         Nothing without a saved plan, or if the run is stopping.
         """
@@ -266,7 +266,10 @@ class StepExecutor:
         """Apply or predict the step, and count and report it.
 
         Raises StepError, after a report, if it failed or left init errors. A step whose object was
-        missing already is counted at the end of the phase.
+        missing
+        already is counted at the end of the phase. In a real run a component is reported as done
+        only when
+        it registers its outputs.
         """
         is_preview = self.preview
         started_at = time.monotonic()

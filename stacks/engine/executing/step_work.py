@@ -110,7 +110,10 @@ class StepApplier:
         new.outputs = _mark_secret_outputs(new)
 
     def _predict_removed_nodes(self, step: Step) -> None:
-        """Add removed nodes and their jobs to the planned change of an update or removal."""
+        """Add removed nodes and their jobs to the planned change of an update or removal.
+
+        The change stays as it is if the nodes are unknown, or if the step only forgets the object.
+        """
         old, new, change = step.old, step.new, step.change
         if old is None or change is None or step.is_forget_only or not old.custom or old.external:
             return
@@ -215,7 +218,10 @@ class StepApplier:
         """Update the object, record the entry, and return the object's init errors.
 
         With init errors the entry keeps the old inputs, so that the next run updates again. A
-        component or provider has no object: only its entry is recorded.
+        component or
+        provider has no object: only its entry is recorded, a component's without outputs, which
+        follow
+        later.
         """
         old, new = _require_both(step)
         new.id, new.created, new.modified = old.id, old.created, format_timestamp()
@@ -247,7 +253,10 @@ class StepApplier:
         new.init_errors = list(result.init_errors)
 
     def _record_import(self, step: Step) -> list[str]:
-        """Record the entry of an imported object, which was read when the step was planned."""
+        """Record the entry of an imported object, which was read when the step was planned.
+
+        It replaces an entry of the object that was only read so far.
+        """
         self.report_start(step)
         new = _require_new(step)
         new.created = new.modified = format_timestamp()

@@ -310,7 +310,10 @@ class _ProgramRun:
         )
 
     def _run_loop(self, preview: bool) -> None:
-        """Run the program in an event loop of its own, with the patches of the SDK."""
+        """Run the program in an event loop of its own, with the patches of the SDK.
+
+        Tasks that the program leaves running are cancelled.
+        """
         loop = asyncio.new_event_loop()
         try:
             asyncio.set_event_loop(loop)
@@ -327,7 +330,10 @@ class _ProgramRun:
             loop.close()
 
     def _execute(self) -> None:
-        """Execute the program's source as `__main__`."""
+        """Execute the program's source as `__main__`.
+
+        Unsupported features of the declared resources are recorded.
+        """
         runtime.register_stack_transformation(self.unsupported.check_resource)
         folder, entry = get_folder_and_entry(self.program.directory)
         file = folder / ("__main__.py" if entry == "." else entry)

@@ -235,7 +235,12 @@ class Monitor:
             return self._run_and_answer(declaration, steps)
 
     def _plan_declaration(self, declaration: Registration | Read) -> list[Step] | ResourceResult:
-        """Return the steps of a declaration, or a result if a dependency has failed."""
+        """Return the steps of a declaration, or a failed result if a dependency has failed.
+
+        A resource that is skipped so stays in the state. Raises EngineError, also for a broken rule
+        or a
+        difference from the saved plan.
+        """
         declaration = replace(declaration, inputs=add_file_hashes(declaration.inputs))
         if isinstance(declaration, Read):
             return self._plan_read(declaration)
@@ -356,7 +361,10 @@ class Monitor:
             raise CheckFailed(problems)
 
     def _report_error(self, registration: Registration | Read | None, error: GpuformError) -> None:
-        """Report the error as a failure of the resource; of a failed check each problem."""
+        """Report the error as a failure of the resource; of a failed check each problem.
+
+        A real run stops.
+        """
         urn = registration.urn if registration else ""
         if not isinstance(error, CheckFailed):
             self.executor.fail_resource(urn, error)

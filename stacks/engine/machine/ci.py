@@ -164,8 +164,9 @@ _GENERIC: Final = {
 def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
     """Return the CI job of a process by its variables, or None outside of CI.
 
-    An unknown system that sets CI to 1 or true is a job without facts. PULUMI_DISABLE_CI_DETECTION
-    turns the detection off.
+    PULUMI_CI_SYSTEM names a system that gpuform does not know; a process that only sets CI to 1 or
+    true
+    is a job without facts. PULUMI_DISABLE_CI_DETECTION turns the detection off.
     """
     if environ.get(_OFF):
         return None
@@ -254,7 +255,10 @@ def read_git_facts(folder: Path) -> tuple[str, dict[str, str]]:
 
 
 def _read_branch(folder: Path) -> dict[str, str]:
-    """Return the branch, unless the head is detached, and the folder's path in the repository."""
+    """Return the full name of the branch, if any, and the folder's path in the repository.
+
+    A detached head has no branch.
+    """
     output = _run_git(folder, "rev-parse", "--show-prefix", "--symbolic-full-name", "HEAD")
     prefix, name = (output or "\n").split("\n")[:2]
     facts = {"vcs.root": prefix.rstrip("/") or "."} if output else {}

@@ -72,7 +72,10 @@ def format_property_problem(registration: Registration, subject: str, reason: st
 
 
 def _format_check_failure(registration: Registration, news: PropertyMap, failure: Failure) -> str:
-    """Format the provider's complaint about an input, with a plain value that is not secret."""
+    """Format the provider's complaint about an input, with a plain value that is not secret.
+
+    Secrets, lists and objects are not shown.
+    """
     value = news.get(property_paths.get_root(failure.property))
     unwrapped = unwrap_secrets(value)
     value_suffix = ""
@@ -367,7 +370,10 @@ class SelectionNotes:
         return [entry for entry in entries if not is_noise(entry.type)]
 
     def _list_unnamed(self, urns: Collection[str], named: Collection[str]) -> str:
-        """Format the unnamed resources among `urns`, each with a dependency or a dependent."""
+        """Format the unnamed resources among `urns`, each with a dependency or a dependent.
+
+        Resources with neither among `urns` are left out; at most `_MAX_LISTED` are named.
+        """
         members = self._select_visible(urns)
         descriptions: list[str] = []
         position_by_urn: dict[str, int] = {}

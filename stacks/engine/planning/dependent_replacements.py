@@ -112,7 +112,9 @@ class DependentReplacements:
     ) -> Sequence[str] | None:
         """Return the properties forcing a replacement of `dependent`, or None if there is none.
 
-        `deleted_with` counts as a property; `depends_on` alone forces nothing.
+        Its provider is asked about the properties that come from a replaced resource.
+        `deleted_with` counts
+        as a property; `depends_on` alone forces nothing, and a component is never replaced.
         """
         if not dependent.custom:
             return None

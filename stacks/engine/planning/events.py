@@ -136,7 +136,9 @@ class EventBus:
     def emit(self, event: Event) -> None:
         """Send the event to all listeners, one event at a time, with secrets masked in its text.
 
-        Debug messages are dropped unless `debug` is set; errors get their source line.
+        Secrets in the exception of an event are masked in place. Debug messages are dropped unless
+        `debug`
+        is set; errors get their source line.
         """
         if isinstance(event, Diagnostic):
             if event.severity == "debug" and not self.debug:

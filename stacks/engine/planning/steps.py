@@ -291,8 +291,10 @@ def find_forced_replacement(
 ) -> Diff | None:
     """Return the diff of a replacement forced by options of the goal, or None.
 
-    These are the replacement trigger, `replace_with`, `deleted_with`, and getting or losing a
-    provider. No provider is asked. `replaced` holds the URNs that this run replaces.
+    These are a replacement trigger that is unknown or changed between two values, `replace_with`,
+    `deleted_with`, and getting or losing a provider. No provider is asked. `replaced` holds the
+    URNs
+    that this run replaces.
     """
     if _is_replacement_triggered(old, goal):
         return _build_replacement_diff("replacement_trigger", PlanReason.REPLACEMENT_REQUESTED)

@@ -163,8 +163,10 @@ def import_project_modules(program: Path) -> Iterator[None]:
     """Prepare the process for a program's folder or file, as the Pulumi CLI does.
 
     The program's folder becomes the working folder and the first import path; all changes are
-    undone afterwards. A process has one working folder and one set of modules, so the run of
-    another thread waits until this one ends.
+    undone
+    afterwards. A process has one working folder and one set of modules, so the run of another
+    thread
+    waits until this one ends. Within one thread, contexts must not be nested.
 
     Raises:
         EngineError: the folder does not exist.

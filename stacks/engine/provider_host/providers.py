@@ -142,7 +142,10 @@ class ProviderError(EngineError):
 
     @classmethod
     def from_cause(cls, cause: GpuformError, redact: Callable[[str], str]) -> Self:
-        """Create the error from a lifecycle's; the message is the redacted text with the hint."""
+        """Create the error from a lifecycle's; the message is the redacted text with the hint.
+
+        The `cause` itself is redacted, and loses its traceback, which holds secrets.
+        """
         cause.redact(redact)
         # The frames of the traceback hold secrets in their local variables.
         cause.__traceback__ = cause.__context__ = None

@@ -121,7 +121,8 @@ def compute_registration_digests(
 ) -> dict[str, str]:
     """Return one digest for each input and each given option of a registration.
 
-    Positions in the program and `hide_diff` have none.
+    Type, name, positions in the program and `hide_diff` have none. The digest of an unknown value
+    begins with UNKNOWN_MARK.
     """
     parts: dict[str, Any] = {INPUTS + key: value for key, value in declaration.inputs.items()}
     for field in fields(declaration):

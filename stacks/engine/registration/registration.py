@@ -242,7 +242,9 @@ def parse_registration(
     """Return the registration in a request.
 
     Raises:
-        EngineError: the request needs the Pulumi CLI; nothing has been changed yet.
+        EngineError: the request needs the Pulumi CLI, or has an invalid alias or timeout; nothing
+            has
+            been changed yet.
     """
     _refuse_cli_features(request)
     return Registration(
@@ -316,8 +318,8 @@ def _parse_aliases(request: "resource_pb2.RegisterResourceRequest") -> list[Alia
     """Return the aliases of a registration.
 
     Raises:
-        EngineError: an alias is no URN. It would match nothing, and the old resource would be
-            deleted: the program most likely means a name, `Alias(name=...)`.
+        EngineError: an alias, or the parent of one, is no URN. It would match nothing, and the old
+            resource would be deleted: the program most likely means a name, `Alias(name=...)`.
     """
     aliases = [
         *map(_parse_alias, request.aliases),

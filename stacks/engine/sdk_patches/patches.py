@@ -80,7 +80,10 @@ class _PatchedAsyncio:
 
 @contextmanager
 def wait_once() -> Iterator[None]:
-    """Make the SDK wait for all outputs at once, not once per output, in the context."""
+    """Make the SDK wait for all outputs at once, not once per output, in the context.
+
+    The wait also ends when an output fails.
+    """
     setattr(stack, _ASYNCIO, _PatchedAsyncio())
     try:
         yield

@@ -59,7 +59,7 @@ def create_stored_crypter(
 
 
 def create_new_crypter(provider: str, passphrase: Callable[[], str]) -> SecretsManager:
-    """Create a crypter with a new key.
+    """Create a crypter with a new key, which a key service encrypts at once.
 
     `provider` is `passphrase` or a key service's URL. `passphrase` is called only for a passphrase
     provider.
@@ -74,7 +74,7 @@ def create_new_crypter(provider: str, passphrase: Callable[[], str]) -> SecretsM
 
 
 def reject_unknown_provider(provider: str) -> None:
-    """Raise SecretsError if `provider` is neither `passphrase` nor the URL of a known service."""
+    """Raise SecretsError unless `provider` is a passphrase or a known service's URL with a key."""
     from gpuform.stacks.engine.secrets.key_services.opening import is_key_url, parse_key_url  # noqa: PLC0415 - as above
 
     if is_passphrase(provider):
@@ -233,7 +233,10 @@ class CloudCrypter(SecretsManager):
             return self._key
 
     def _decrypt_key(self) -> bytes:
-        """Have the service decrypt the stack's key. Raises SecretsError."""
+        """Have the service decrypt the stack's key. Raises SecretsError.
+
+        The service is the one at PULUMI_CLOUD_SECRET_OVERRIDE, if set.
+        """
         url = self._environ.get(_OVERRIDE) or self._url
         try:
             encrypted = base64.b64decode(self._encrypted, validate=True)

@@ -96,7 +96,12 @@ class Stack:
     _intents: Intents | None = None
 
     def build_target(self, parallel: int = DEFAULT_PARALLEL) -> DeploymentTarget:
-        """Build the target of a deployment. Raises WrongPassphrase before anything is changed."""
+        """Build the target of a deployment.
+
+        Raises WrongPassphrase, or EngineError for an incomplete or invalid configuration, before
+        anything
+        is changed.
+        """
         self.crypter.check()
         config, secret_keys = self.settings.build_program_config(self.crypter)
         return DeploymentTarget(
@@ -264,7 +269,10 @@ class Workspace:
         return find_selected_stack(self.project, self.environ)
 
     def resolve(self, name: str | None) -> str:
-        """Return the named stack, else the selected one. Raises StackNotFound."""
+        """Return the short name of the named stack, else of the selected one.
+
+        Raises StackNotFound if the stack does not exist, or none is selected.
+        """
         name = get_short_name(self.project, name) if name else self.find_selected()
         stacks = self.list_stacks()
         known_stacks = f"stacks of this project: {', '.join(stacks)}" if stacks else ""
@@ -367,14 +375,18 @@ class Workspace:
     ) -> Stack:
         """Open a stack with settings and last state, and verify the state.
 
-        An interrupted change of the secrets provider is finished first.
+        An interrupted change of the secrets provider is finished first. A settings file without the
+        stack's
+        key gets the key from the state.
 
         Args:
             name: the stack; None is the selected one.
             passphrase: called at once for a passphrase provider; a wrong passphrase raises only
-                when there is a secret to read or a run to begin.
+                when
+                there is a secret to read or a run to begin.
             exclusive: the caller holds the stack's lock: an interrupted run's journal is written
-                into the checkpoint.
+                into the
+                checkpoint.
             with_journal: apply the journal. Without it, a stack with an unreadable journal can be
                 shown.
 

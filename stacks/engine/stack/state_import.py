@@ -142,7 +142,12 @@ class StackImport:
             self.warn(f"warning: {fault}")
 
     def _write(self, data: bytes) -> None:
-        """Write the checkpoint; an unusable present state is kept beside it, with a warning."""
+        """Write the checkpoint; an unusable present state is kept beside it, with a warning.
+
+        The journal of an interrupted run is applied to the present state first, which becomes the
+        `.bak`
+        file; the journal of an unusable state is set aside.
+        """
         backend, project = self.workspace.backend, self.workspace.project.name
         try:
             # Opening applies the journal of an interrupted run, so that the .bak file of the next
@@ -182,8 +187,9 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
         The number of applied changes; 0 if the state has all of them already.
 
     Raises:
-        EngineError: another run has written the state since, and the state lacks objects of the
-            journal. The journal and the file stay as they are.
+        EngineError: the file belongs to another backend; or another run has written the state
+            since,
+            and the state lacks objects of the journal. The journal and the file stay as they are.
     """
     log = backend.open_journal(project, stack)
     unsaved = UnsavedFile(path, log.where)

@@ -137,7 +137,9 @@ def _find_selection(
 ) -> str | None:
     """Return the short name of the stack selected for the backend, or None.
 
-    Raises StackNotFound for another project's stack.
+    Raises StackNotFound for another project's stack, unless an old CLI selected it for all
+    backends:
+    then the result is None.
     """
     name = settings.get("stacks", {}).get(get_configured_url(environ, project))
     if name is not None:

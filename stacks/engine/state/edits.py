@@ -105,7 +105,10 @@ def _remove_entries(
 
 
 def _find_dependents(entries: list[ResourceState], root: ResourceState) -> list[ResourceState]:
-    """Return the direct and indirect dependents of `root`, entries marked for deletion included."""
+    """Return the direct and indirect dependents of `root`, entries marked for deletion included.
+
+    `entries` must be sorted, dependencies first. Other entries of the same URN are left out.
+    """
     reached = {root.urn}
     dependents = []
     # In a valid state dependencies come first, so that one pass finds indirect dependents.
@@ -153,11 +156,14 @@ def list_program_resource_urns(snapshot: Snapshot) -> list[str]:
 def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
     """Rename a resource in all entries; return the snapshot and the new URN.
 
-    URNs of children stay: they hold the parent's type, not the parent's name.
+    URNs of children stay: they hold the parent's type, not the parent's name. An unknown `old`
+    renames
+    nothing.
 
     Raises:
         EditRefused: the name is empty or taken, or `old` is not a URN, has several objects or is
-            the stack.
+            the
+            stack.
     """
     entries = [entry for entry in snapshot.resources if entry.urn == old]
     if not name:
@@ -179,8 +185,8 @@ def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
 def rename_stack(snapshot: Snapshot, full_name: str) -> Snapshot:
     """Return the state under another full name, `organization/<project>/<stack>`.
 
-    URNs in the properties change where they name a resource of this stack. Raises EditRefused for
-    an invalid URN.
+    Resource references in the properties change where they name a resource of this stack, but not
+    inside secrets. Raises EditRefused for an invalid URN.
     """
     _, project, stack = full_name.split("/")
     entries = [*snapshot.resources, *(o.resource for o in snapshot.pending_operations)]
@@ -432,8 +438,10 @@ def _drop_missing_references(
 ) -> Iterator[ResourceState]:
     """Yield the entries without references to missing entries; append each change to `actions`.
 
-    A resource whose parent is missing becomes a child of the stack: the parent's type is removed
-    from the URNs of the resource and of its children. References to missing providers stay.
+    `entries` must be sorted, dependencies first: a later entry counts as missing. A resource whose
+    parent is missing becomes a child of the stack: the parent's type is removed from the URNs of
+    the
+    resource and of its children. References to missing providers stay.
     """
     current_urn_by_urn: dict[str, str] = {}
     for entry in entries:

@@ -249,7 +249,10 @@ class Entries:
 
 
 def _sort_numbers(entries_by_number: Mapping[int, ResourceState]) -> list[int]:
-    """Sort entry numbers topologically, dependencies first; otherwise keep the order."""
+    """Sort entry numbers topologically, dependencies first; otherwise keep the order.
+
+    A cycle is no error: its members stay in some order.
+    """
     number_by_urn: dict[str, int] = {}
     for number, entry in entries_by_number.items():
         number_by_urn.setdefault(entry.urn, number)

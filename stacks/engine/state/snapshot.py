@@ -134,7 +134,9 @@ class SnapshotManager:
     def record_replacement(self, old: ResourceState, new: ResourceState) -> None:
         """Record `new` as the entry for the object of `old`, and wait until it is logged.
 
-        Unchanged secrets keep their ciphertext. An unchanged entry is logged with the next change.
+        The wait also ends when a write has failed. Unchanged secrets keep their ciphertext. An
+        unchanged
+        entry is logged with the next change.
         """
         new.inputs = _keep_ciphertexts(new.inputs, old.inputs)
         new.outputs = _keep_ciphertexts(new.outputs, old.outputs)
@@ -155,7 +157,7 @@ class SnapshotManager:
     def record_create_replacement(self, old: ResourceState, new: ResourceState) -> None:
         """Record `new`, created before the old object is deleted, and mark `old` for deletion.
 
-        Returns once the record is logged.
+        Returns once the record is logged or a write has failed.
         """
         self._encode_early(new)
         with self._lock:
@@ -179,7 +181,10 @@ class SnapshotManager:
             return self._entries.is_awaiting_replacement(old.urn)
 
     def record_refresh(self, old: ResourceState, new: ResourceState) -> None:
-        """Record `new`, read from the platform, at the position of `old`, without waiting."""
+        """Record `new`, read from the platform, at the position of `old`, without waiting.
+
+        An unchanged entry is not logged.
+        """
         new.outputs = _keep_ciphertexts(new.outputs, old.outputs)
         with self._lock:
             facts: dict[str, Json] = {"old": self._entries.get_number(old)}
@@ -217,7 +222,7 @@ class SnapshotManager:
         self._wait_logged(change)
 
     def record_outputs(self, resource: ResourceState, outputs: PropertyMap) -> None:
-        """Record the outputs of a component or of the stack, without waiting.
+        """Set the outputs of a component or of the stack, and record the change without waiting.
 
         Outputs that have not changed are not recorded.
         """

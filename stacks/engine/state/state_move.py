@@ -51,15 +51,17 @@ def move(
     """Return the states after a move of resources with all children and, if asked, all parents.
 
     `source` and `dest` stay unchanged; the result has both new states. Also copies the providers
-    that the destination lacks, and removes references to resources on the other side.
+    that
+    the destination lacks, and removes references to resources on the other side.
 
     Args:
         source: the state to move from.
         dest: the state to move to; a missing stack resource is added.
         dest_name: the full name of the destination.
         urns: the resources to move, all of them in `source`; of the stack resource only the
-            children are moved.
-        include_parents: move the components around them too.
+            children
+            are moved.
+        include_parents: move the components around them too, with all their children.
 
     Raises:
         EditRefused: a resource cannot be moved, or the destination has its URN already.

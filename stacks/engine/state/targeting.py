@@ -165,7 +165,10 @@ class SelectedResources:
     _met: set[str] = field(default_factory=set)
 
     def includes(self, resource: ResourceState) -> bool:
-        """Return True if the run may change `resource`, and remember it for its dependents."""
+        """Return True if the run may change `resource`, and remember a match for its dependents.
+
+        Call in dependency order: a dependent is recognized only after its dependencies.
+        """
         selection = self.selection
         if selection.targets:
             return self._is_matched(resource, selection.targets, selection.target_dependents)

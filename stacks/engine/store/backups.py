@@ -164,7 +164,9 @@ def load_backup(backend: Backend, where: str) -> Snapshot:
 def add_backup_hint(backend: Backend, project: str, stack: str) -> Iterator[None]:
     """Add the state's location and the way to restore a backup to errors about a damaged state.
 
-    A state of a newer format is not damaged: its error stays as it is.
+    The hint of such an error is replaced. A state of a newer format is not damaged: its error stays
+    as
+    it is.
     """
     try:
         yield

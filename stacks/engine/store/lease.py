@@ -198,7 +198,10 @@ class Lease:
         return (now.modified - blob.modified).total_seconds() if now else 0.0
 
     def _require_conditional_writes(self) -> None:
-        """Raise StorageFailed if the store ignores If-Match or If-None-Match, as some S3 ones."""
+        """Raise StorageFailed if the store ignores If-Match or If-None-Match, as some S3 ones.
+
+        A probe is written and removed.
+        """
         probe = f"{self._name}.clock-{self._id}"
         stale = self._storage.write(probe, b"1")
         try:
@@ -337,7 +340,10 @@ def _read_resources(backend: Backend, project: str, name: str) -> list[ResourceS
 
 
 def _iterate_resources(backend: Backend, project: str, name: str) -> Iterator[ResourceState]:
-    """Yield the entries of existing objects, including those in journals of interrupted runs."""
+    """Yield the entries of existing objects, including those in journals of interrupted runs.
+
+    External objects are left out; nothing is yielded for a stack that does not exist.
+    """
     data = backend.read(project, name)
     if data is None:
         return  # the stack was removed after the listing

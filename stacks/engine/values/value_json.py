@@ -57,7 +57,7 @@ class Crypter(Protocol):
 def dump(document: Json) -> bytes:
     """Encode one line of UTF-8 JSON with as few escapes as the Pulumi CLI writes.
 
-    Raises ValueError for NaN and infinity.
+    Half a surrogate pair becomes U+FFFD, as in Go. Raises ValueError for NaN and infinity.
     """
     encoded = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # The only characters that Go escapes once its HTML escaping is off.
@@ -215,7 +215,9 @@ def _decode_special(
 def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: int) -> Secret:
     """Decode a secret; a decrypted one keeps its ciphertext for the next save.
 
-    Raises EngineError without a crypter.
+    A secret in plain text, as in exports, needs no crypter. Raises EngineError for another one
+    without
+    a crypter.
     """
     ciphertext, plaintext = fields.get("ciphertext"), fields.get("plaintext")
     # An export with `--show-secrets`: the next save encrypts the value.

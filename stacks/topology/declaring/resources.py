@@ -203,7 +203,10 @@ def keep_value(_name: str, value: Any) -> Any:
 
 @cache
 def create_type_converter(platform: str, kind: str) -> Callable[[str, Any], Any]:
-    """Return a function from property values to values of the types in the resource's class."""
+    """Return a function from property values to values of the types in the resource's class.
+
+    Texts, booleans and values of unknown properties stay as they are.
+    """
     types = _types.resource_types(load_resource_class(platform, kind))
 
     def convert_property(name: str, value: Any) -> Any:

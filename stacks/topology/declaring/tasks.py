@@ -58,7 +58,10 @@ class TaskLoop:
         self._in_flight = 0
 
     def run(self, tasks: list[Task]) -> None:
-        """Run all tasks, the first before the others, and empty the list."""
+        """Run all tasks, the first before the others, and empty the list.
+
+        Raises the first error of a task, after the running tasks have ended.
+        """
         with ThreadPoolExecutor(self._run.threads, thread_name_prefix="resource") as pool:
             # The first task registers the stack, the parent of everything else.
             self._ready.append(tasks[0])

@@ -120,7 +120,10 @@ class _TopologyPreparation:
         return PreparedTopology(self.run, [first, outputs, *self.tasks], failure)
 
     def _prepare_tasks(self, exported: dict[str, Any]) -> None:
-        """Add a task for every declaration, in the order of declarations in a program."""
+        """Add a task for every declaration, in the order of declarations in a program.
+
+        Fills `exported` with the values of the topology's outputs, whose task the caller adds.
+        """
         planned = self.planned
         for name, entry in planned.topology.stack_references.items():
             self._add_stack_reference(name, _evaluate(self.scope, entry.node))

@@ -91,7 +91,10 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
 
 
 def _find_endpoint(address: Address, environ: Mapping[str, str]) -> str | None:
-    """Return the URL of another store than AWS, of the address or the environment, or None."""
+    """Return the URL of another store than AWS, of the address or the environment, or None.
+
+    A host without a scheme gets `https://`, or `http://` if the address disables TLS.
+    """
     insecure = address.get_bool("disableSSL", "disable_https")
     endpoint = address.get_text("endpoint") or environ.get("AWS_ENDPOINT_URL_S3")
     endpoint = endpoint or environ.get("AWS_ENDPOINT_URL")
