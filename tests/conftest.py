@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Select, isolate and measure the tests of all folders."""
 
 import gc
 import itertools

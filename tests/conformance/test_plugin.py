@@ -57,7 +57,7 @@ def test_64_slow_creates_run_concurrently(
 
 
 class Engine(engine_pb2_grpc.EngineServicer):
-    """What Pulumi's engine logs."""
+    """Record the log requests of a plugin, like Pulumi's engine."""
 
     def __init__(self) -> None:
         self.log_requests: list[Any] = []

@@ -1,4 +1,4 @@
-"""What the pages say is what happens: their commands, their files, their places in the site."""
+"""Test that pages are true: commands, files, links, and their place in the site."""
 
 import ast
 import json

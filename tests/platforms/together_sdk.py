@@ -196,13 +196,13 @@ class SdkUse:
 
 def _describe_answer_field(answer: Answer, path: str, label: str) -> Use:
     """Return gpuform's use of a field of an object that together.yaml describes."""
-    declared, told, used, dropped = (
+    declared, reported, used, dropped = (
         next((note for pattern, note in part.items() if includes_path(pattern, path)), None)
         for part in (answer.declared, answer.reported, answer.used, answer.dropped)
     )
     texts = [
         *([f"input `{declared}`"] if declared else []),
-        *([f"output `{told}`"] if told else []),
+        *([f"output `{reported}`"] if reported else []),
         *([used] if used else []),
     ]
     if declared or (used and not used.startswith(_SHOWN)):

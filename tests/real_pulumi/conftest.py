@@ -1,4 +1,4 @@
-"""What needs the Pulumi CLI: everything in this folder is skipped, by name, where it is not."""
+"""Mark the tests of this folder, and skip all of them where the Pulumi CLI is missing."""
 
 from importlib.metadata import version
 from pathlib import Path

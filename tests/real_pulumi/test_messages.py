@@ -1,4 +1,4 @@
-"""What `pulumi up` shows of gpuform's resources in the dynamic form, by the CLI's event stream."""
+"""Test the messages of `pulumi up` about gpuform's resources, from the CLI's event stream."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What `pulumi destroy` does to AIOS records, whose nodes may be of other people or stacks."""
+"""Test `pulumi destroy` of AIOS records with nodes of other people or stacks."""
 
 import json
 import shutil

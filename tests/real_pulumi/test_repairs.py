@@ -90,9 +90,9 @@ def test_a_repair_that_needs_a_review_runs_only_with_permission(
     assert list_remediation_states() == ["PENDING_APPROVAL"], (
         "nobody says that the plan was reviewed"
     )
-    shown = run_and_read("preview", "--refresh", GPUFORM_ALLOW="repair")
+    output = run_and_read("preview", "--refresh", GPUFORM_ALLOW="repair")
     if form == "plugin":
-        assert "repairs node train-worker-1 by HOST_AWARE: GpuPcieReplayRateHigh" in shown
+        assert "repairs node train-worker-1 by HOST_AWARE: GpuPcieReplayRateHigh" in output
     run_and_read("up", "--yes", "--skip-preview", "--refresh", GPUFORM_ALLOW="repair")
     assert list_remediation_states() == ["SUCCEEDED"]
     run_and_read("preview", "--refresh", "--expect-no-changes")

@@ -1,4 +1,4 @@
-"""What clients rely on beside the objects: lists in parts, selectors, watches, patches, kubectl."""
+"""Test the protocol that clients rely on: lists in parts, selectors, watches, patches, kubectl."""
 
 import json
 import shutil

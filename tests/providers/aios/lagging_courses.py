@@ -293,9 +293,9 @@ class Course:
         self.registry.clock.moment += 1000
         for _ in range(3):
             done = [
-                self._run(stack, *each)
+                self._run(stack, *final_command)
                 for stack in self.stacks
-                for each in self._list_final_commands(stack)
+                for final_command in self._list_final_commands(stack)
             ]
         assert all(done), self.describe()
         expected = {}

@@ -70,9 +70,12 @@ def test_commands_reach_a_server_whose_certificate_has_the_declared_name(
     # The certificate has 127.0.0.1 and localhost.
     kubeconfig = yaml.safe_load(cluster.kubeconfig.replace("127.0.0.1", "127.1"))
     kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = "localhost"
-    text = yaml.safe_dump(kubeconfig)
-    with closing(get_kubernetes_client(text, "train")):
-        assert PodCommandRunner(SlurmInputs(), text, "train").run(["id", "-u"]).stdout == "0\n"
+    kubeconfig_text = yaml.safe_dump(kubeconfig)
+    with closing(get_kubernetes_client(kubeconfig_text, "train")):
+        assert (
+            PodCommandRunner(SlurmInputs(), kubeconfig_text, "train").run(["id", "-u"]).stdout
+            == "0\n"
+        )
 
 
 def test_the_slowest_node_decides_the_result(cluster: SlurmCluster, jobs: BatchQueue) -> None:

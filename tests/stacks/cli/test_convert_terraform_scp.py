@@ -223,11 +223,11 @@ def build_state(
         ("managed", "gpunode_public_nat_ip", "head", {"index_key": 0, "attributes": nat}),
         ("managed", "cluster_fabric_member", "eval", {"attributes": member}),
     ]
-    found = [
+    state_resources = [
         {"mode": mode, "type": PREFIX + type_, "name": name, "instances": [instance]}
         for mode, type_, name, instance in resources
     ]
-    return json.dumps({"version": 4, "resources": found})
+    return json.dumps({"version": 4, "resources": state_resources})
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What commands show holds no command itself, wherever its texts come from."""
+"""Test that output never contains commands for terminals or CI systems, from any source."""
 
 import ast
 import io

@@ -23,7 +23,7 @@ YEAR = 365 * DAY
 
 
 class StandIn:
-    """One cluster of TensorOne, which is ready at once and gone at once."""
+    """One cluster of TensorOne, created and deleted at once."""
 
     def __init__(self) -> None:
         self.offset = 0.0

@@ -1,4 +1,4 @@
-"""What comes after a killed create, whichever command it is, on whichever machine."""
+"""Test every command after a killed create, on the same machine and on another one."""
 
 import json
 import shutil
@@ -389,7 +389,7 @@ def test_a_run_that_lost_its_lock_sends_no_more_changes(
 
 
 class TestOvertakenRun:
-    """A run was killed, and another program has gone on with the state that it had before."""
+    """A run was killed, and another program has continued from the state before the run."""
 
     @pytest.fixture
     def journal(self, interrupted_stack: InterruptedStack) -> Path:

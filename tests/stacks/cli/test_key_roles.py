@@ -1,4 +1,4 @@
-"""Whose key may only read: named, and refused before anything is begun."""
+"""Test that an API key without write access is named and refused before any change."""
 
 import json
 import urllib.request

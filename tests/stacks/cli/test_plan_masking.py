@@ -1,4 +1,4 @@
-"""What a plan masks that nobody marked as a secret."""
+"""Test which values a plan masks although nobody marked them as secret."""
 
 import pytest
 

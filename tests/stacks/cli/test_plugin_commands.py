@@ -74,7 +74,7 @@ def find_problem(environ: dict[str, str], **options: Any) -> Finding:
 
 
 class TestStarted:
-    """What a plugin that is really started answers."""
+    """Answers of a plugin process that is really started."""
 
     def test_a_working_plugin_is_ok(self, environ: dict[str, str]) -> None:
         program = install_program(environ, build_answering_program())

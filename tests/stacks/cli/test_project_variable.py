@@ -102,8 +102,10 @@ def machines(
 ) -> Machines:
     first, second = planned_project.project, tmp_path / "second"
     (tmp_path / "state").mkdir()
-    text = (first / "Pulumi.yaml").read_text().replace("file://.", f"file://{tmp_path / 'state'}")
-    (first / "Pulumi.yaml").write_text(text)
+    settings = (
+        (first / "Pulumi.yaml").read_text().replace("file://.", f"file://{tmp_path / 'state'}")
+    )
+    (first / "Pulumi.yaml").write_text(settings)
     shutil.copytree(first, second)
     machines = Machines(planned_project, {"first": first, "second": second}, monkeypatch)
     machines.declare()

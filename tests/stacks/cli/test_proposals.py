@@ -1,4 +1,4 @@
-"""What a proposed topology may do with secrets; `gpuform mcp` plans proposals so."""
+"""Test how a proposed topology, as planned by `gpuform mcp`, may use secrets."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a command refuses, before it does anything, and with which exit code."""
+"""Test which invocations are refused before any effect, and with which exit code."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which code_host, repository and pull request, from the variables that the CIs document."""
+"""Test how code host, repository and pull request are found in the variables of CI systems."""
 
 import json
 from pathlib import Path

@@ -76,7 +76,7 @@ def convert_scp(folder: Path, files: str, *resources: StateResource) -> Terrafor
     return convert_files(
         folder,
         (files + PASSWORD).replace("scp_", PREFIX),
-        *((type_.replace("scp_", PREFIX), name, found) for type_, name, found in resources),
+        *((type_.replace("scp_", PREFIX), name, instances) for type_, name, instances in resources),
     )
 
 
@@ -169,9 +169,9 @@ def test_a_cluster_fabric_member_is_the_fabric_of_its_pool(
         files += POOL.replace("NAME", "eval")
         resources.append(build_pool("eval", "eval-a"))
     if others == "data":
-        found = {"id": "id-of-eval-a", "cluster_name": "eval-a"}
+        fabric_attributes = {"id": "id-of-eval-a", "cluster_name": "eval-a"}
         files += FABRIC
-        resources.append(("data.scp_cluster_fabric", "it", [{"attributes": found}]))
+        resources.append(("data.scp_cluster_fabric", "it", [{"attributes": fabric_attributes}]))
 
     conversion = convert_scp(tmp_path, files, *resources, build_member("train-1", "train-2"))
 

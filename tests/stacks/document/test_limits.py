@@ -1,4 +1,4 @@
-"""What no file may make of itself."""
+"""Test the limits on depth, size and aliases of a file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whatever a file holds: values, or problems with places inside it; never an exception."""
+"""Test that any file gives values or positioned problems, never an exception."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a scalar means: few plain ones are anything but text."""
+"""Test the meaning of scalars: few plain ones are anything but text."""
 
 import pytest
 

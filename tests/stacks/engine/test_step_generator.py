@@ -378,7 +378,7 @@ class TestReplacement:
 
 
 class TestDependents:
-    """What cannot outlive an object that is deleted first falls with it."""
+    """Dependents of an object that is deleted first are deleted with it."""
 
     def base(self, **of_b: Any) -> list[ResourceState]:
         uses = {"dependencies": [A], "property_dependencies": {"rack": [A]}}

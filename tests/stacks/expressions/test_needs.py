@@ -1,4 +1,4 @@
-"""What an expression refers to."""
+"""Test which names an expression refers to."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What expressions cannot reach, and texts that are none."""
+"""Test the refusals of expressions, and of texts that are no expressions."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What templates evaluate to: values keep their types, texts are put together as in YAML."""
+"""Test the values of templates: values keep their types, texts are joined as in YAML."""
 
 from typing import Any
 

@@ -65,10 +65,12 @@ REFERENCE_CASES = [
 def test_a_rename_changes_every_reference_and_nothing_else(
     tmp_path: Path, before: str, after: str
 ) -> None:
-    text = f"shared_volumes:\n  data: {{{VOLUME}}}\nclusters:\n  data: {{}}\noutputs:\n  x: {{}}\n"
-    files = {"topology.yaml": text.replace("x: {}", f"x: {before}")}
+    topology = (
+        f"shared_volumes:\n  data: {{{VOLUME}}}\nclusters:\n  data: {{}}\noutputs:\n  x: {{}}\n"
+    )
+    files = {"topology.yaml": topology.replace("x: {}", f"x: {before}")}
     renamed_files = rename_entry(tmp_path, files, "shared_volumes:\n  ", "data", "disk")
-    expected = text.replace("x: {}", f"x: {after}").replace(
+    expected = topology.replace("x: {}", f"x: {after}").replace(
         "  data: {platform", "  disk: {platform"
     )
     assert renamed_files["topology.yaml"] == expected

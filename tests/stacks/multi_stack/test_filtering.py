@@ -1,4 +1,4 @@
-"""`--filter`: by name, by folder, and by what a git diff touches in a real repository."""
+"""Test `--filter`: by name, by folder, and by the changes of a git diff."""
 
 import os
 import subprocess

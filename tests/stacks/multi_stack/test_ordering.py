@@ -1,4 +1,4 @@
-"""Which stack comes before which."""
+"""Test the order of stacks."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Which stacks there are: those of stacks.yaml, else those of every project in the folder."""
+"""Test which stacks a workspace has: those of stacks.yaml, else those of every project."""
 
 import json
 import os

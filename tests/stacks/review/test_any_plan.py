@@ -1,4 +1,4 @@
-"""Whatever a plan holds, every document of it is sound, short enough, and counts everything."""
+"""Test that every document of any plan is sound, short enough, and counts everything."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Whatever stands in a preview's document, it is read or refused, and nothing else happens."""
+"""Test that any preview document is either read or refused."""
 
 import copy
 import json

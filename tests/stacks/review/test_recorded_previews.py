@@ -1,4 +1,4 @@
-"""What the real Pulumi CLI printed: its previews are read as it counted them."""
+"""Test that recorded previews of the real Pulumi CLI are read with the CLI's own counts."""
 
 import json
 from pathlib import Path

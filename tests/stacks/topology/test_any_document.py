@@ -1,4 +1,4 @@
-"""Whatever a file holds: no exception, and every problem at a place inside its file."""
+"""Test that any file gives no exception, and problems only at positions inside the file."""
 
 import json
 import re

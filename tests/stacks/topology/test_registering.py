@@ -1,4 +1,4 @@
-"""What runs of topologies register: the same as Python's, and secret where Python's is."""
+"""Test the registrations of topologies: the same as Python's, and secret where Python's are."""
 
 from base64 import b64encode
 from collections.abc import Callable

@@ -237,17 +237,21 @@ class TestObjects:
             return [level["nodeLabel"] for level in topology_object["spec"]["levels"]]
 
         host = "kubernetes.io/hostname"
-        assert [each for each, _ in kube.apply(*build_kueue_objects(host), form="kueue")] == [
+        assert [
+            operation for operation, _ in kube.apply(*build_kueue_objects(host), form="kueue")
+        ] == [
             "set",
             "set",
         ]
         assert list_levels() == [host]
-        assert [each for each, _ in kube.apply(*build_kueue_objects(host), form="kueue")] == [
+        assert [
+            operation for operation, _ in kube.apply(*build_kueue_objects(host), form="kueue")
+        ] == [
             "same",
             "same",
         ]
         changed = kube.apply(*build_kueue_objects(KEY, host), form="kueue")
-        assert [each for each, _ in changed] == ["change", "same"]
+        assert [operation for operation, _ in changed] == ["change", "same"]
         assert list_levels() == [KEY, host]
         assert kube.apply(form="kueue") == [
             ("remove", "resourceflavors/demo-dev"),

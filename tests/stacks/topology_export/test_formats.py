@@ -231,8 +231,8 @@ def test_only_labels_that_all_nodes_have_are_levels_of_kueue() -> None:
 def test_kueue_objects_are_valid_by_the_definitions_of_kueue(
     topology: StackTopology, version: str
 ) -> None:
-    text = FORMATS["kueue"].render_text(topology, "slurm")
-    for document in yaml.safe_load_all(text.replace("/v1beta2", f"/{version}")):
+    rendered = FORMATS["kueue"].render_text(topology, "slurm")
+    for document in yaml.safe_load_all(rendered.replace("/v1beta2", f"/{version}")):
         assert document["apiVersion"] == f"kueue.x-k8s.io/{version}"
         assert find_schema_problems(document) == []
 

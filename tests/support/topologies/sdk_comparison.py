@@ -153,7 +153,7 @@ class StackReferences:
 
 @dataclass
 class ObservedRun:
-    """What can be observed of a run."""
+    """The observations of a run."""
 
     outcome: Outcome
     events: list[Event]
