@@ -150,7 +150,7 @@ IDLENESS_CAUSE: Final = "idleness"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class IdlenessVerdict:
     """A judgement about idleness; `because` is the reason."""
 
     is_idle: bool

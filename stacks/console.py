@@ -27,8 +27,8 @@ from gpuform.stacks.topology.declarations import (
     MODULES,
     ConfigVariable,
     Declaration,
-    Group,
     Instance,
+    InstanceGroup,
     Topology,
 )
 from gpuform.stacks.topology.errors import TopologyError
@@ -67,7 +67,7 @@ def add_stored_resources(names: Names, keys: Iterable[Key]) -> Names:
     Resources of modules are included.
     """
     declared = {get_key(instance) for instance in Scope(names).list_resources()}
-    groups: dict[str, dict[str, Group[Instance]]] = {
+    groups: dict[str, dict[str, InstanceGroup[Instance]]] = {
         section: dict(group) for section, group in names.groups.items()
     }
     for key in keys:
@@ -77,7 +77,7 @@ def add_stored_resources(names: Names, keys: Iterable[Key]) -> Names:
     return replace(names, groups=groups)
 
 
-def _build_group(section: str, key: Key) -> Group[Instance]:
+def _build_group(section: str, key: Key) -> InstanceGroup[Instance]:
     """Return the group of one resource that the topology does not declare, without properties."""
     declaration = Declaration(
         section=section,
@@ -87,7 +87,7 @@ def _build_group(section: str, key: Key) -> Group[Instance]:
         properties={},
         options={},
     )
-    return Group(declaration, {ALONE: Instance(declaration)})
+    return InstanceGroup(declaration, {ALONE: Instance(declaration)})
 
 
 @dataclass(frozen=True, slots=True)

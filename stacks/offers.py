@@ -21,7 +21,7 @@ from gpuform.providers.offering import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.schemas.checking import find_nearest_name
-from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.document.diagnostics import DocumentDiagnostic
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.pricing.price_book import Price, PriceBook
@@ -199,7 +199,9 @@ def read_recent_offers(folder: Path, now: float) -> RecentOffers:
     return RecentOffers(tuple(offer for offer in offers if offer.platform in asked_at), asked_at)
 
 
-def find_misspelled_values(planned: PlannedTopology, recent: RecentOffers) -> Iterator[Diagnostic]:
+def find_misspelled_values(
+    planned: PlannedTopology, recent: RecentOffers
+) -> Iterator[DocumentDiagnostic]:
     """Yield a warning for each declared value that is similar to an offer and equal to none."""
     offered_names: dict[tuple[str, str], dict[str, None]] = {}
     for offer in recent.offers:
@@ -211,7 +213,7 @@ def find_misspelled_values(planned: PlannedTopology, recent: RecentOffers) -> It
             nearest_name = _find_nearest_offer(value, offered)
             if nearest_name:
                 path = f"{resource.instance.address}.{key}"
-                yield Diagnostic(
+                yield DocumentDiagnostic(
                     resource.find_position(key),
                     "offers",
                     f"{path}: {declaration.platform} did not offer {value} when last queried",

@@ -15,8 +15,8 @@ from gpuform.providers.certifying.runs import (
     update_gaps,
 )
 from gpuform.providers.certifying.verdicts import (
+    CertifiableNode,
     JobResult,
-    Machine,
     ReportedFailure,
     UnreadableResult,
     build_certify_again_change,
@@ -29,12 +29,12 @@ from gpuform.providers.certifying.verdicts import (
 
 __all__ = [
     "DAY_S",
+    "CertifiableNode",
     "CertificationOperations",
     "CertificationRequest",
     "CertificationRun",
     "CertificationRunner",
     "JobResult",
-    "Machine",
     "NodeAccess",
     "NodeTester",
     "ReportedFailure",

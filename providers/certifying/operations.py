@@ -18,11 +18,11 @@ from gpuform.providers.certifying.runs import (
     remove_run,
     update_gaps,
 )
-from gpuform.providers.certifying.verdicts import Machine
+from gpuform.providers.certifying.verdicts import CertifiableNode
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.operations import Observed, Settings
-from gpuform.providers.records import Verdict, Verdicts
+from gpuform.providers.records import RecordedVerdict, Verdicts
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.certification import (
@@ -45,7 +45,7 @@ class NodeAccess:
     """
 
     declared_count: int
-    list_machines: Callable[[], Sequence[Machine]]
+    list_machines: Callable[[], Sequence[CertifiableNode]]
     create_tester: Callable[[], NodeTester]
     get_time: Callable[[], float]
 
@@ -142,7 +142,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
         # Failures of a group are no reason to repair: most of its nodes may be healthy.
         failures = [failure.model_dump() for failure in outputs.failures if failure.is_alone]
         Verdicts.from_intents(context.intents).record(
-            Verdict(self._get_verdict_owner(inputs), object_id, tuple(failures))
+            RecordedVerdict(self._get_verdict_owner(inputs), object_id, tuple(failures))
         )
         return Observed({}, outputs)
 

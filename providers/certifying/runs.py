@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 from pydantic import ValidationError
 
 from gpuform.providers.certifying.verdicts import (
+    CertifiableNode,
     JobResult,
-    Machine,
     UnreadableResult,
     compute_categories_digest,
     find_evidence_gaps,
@@ -114,7 +114,7 @@ class CertificationRunner:
     context: ProviderContext
     tester: NodeTester
     request: CertificationRequest
-    list_machines: Callable[[], Sequence[Machine]]
+    list_machines: Callable[[], Sequence[CertifiableNode]]
     get_time: Callable[[], float]
 
     def certify(self) -> CertificationOutputs:
@@ -160,7 +160,10 @@ class CertificationRunner:
         )
 
     def _test_nodes(
-        self, known: CertificationOutputs, machines: Sequence[Machine], uncertified: Collection[str]
+        self,
+        known: CertificationOutputs,
+        machines: Sequence[CertifiableNode],
+        uncertified: Collection[str],
     ) -> CertificationOutputs:
         """Test nodes, wait for the results, and return the outputs with the new evidence.
 
@@ -227,7 +230,7 @@ class CertificationRunner:
             by=self.tester.name_of_tester,
         )
 
-    def _explain_missing_nodes(self, machines: Sequence[Machine]) -> str:
+    def _explain_missing_nodes(self, machines: Sequence[CertifiableNode]) -> str:
         """Return why not all declared nodes can be tested, or "" if all exist."""
         declared_count = self.request.declared_count
         if len(machines) >= declared_count:
@@ -238,7 +241,7 @@ class CertificationRunner:
         )
 
     def _wait_until_run_ended(
-        self, chosen: Sequence[Machine], judged_run_id: str | None
+        self, chosen: Sequence[CertifiableNode], judged_run_id: str | None
     ) -> CertificationRun:
         """Begin a run of the `chosen` machines, or resume an earlier one, and return the ended run.
 
@@ -312,8 +315,8 @@ def _build_readiness(reason: str = "") -> dict[str, Any]:
 
 
 def _choose_machines(
-    machines: Sequence[Machine], uncertified: Collection[str], request: CertificationRequest
-) -> tuple[Machine, ...]:
+    machines: Sequence[CertifiableNode], uncertified: Collection[str], request: CertificationRequest
+) -> tuple[CertifiableNode, ...]:
     """Return the machines to test: the uncertified ones, or all if the request says so.
 
     If that is one machine and a test measures between nodes, a certified machine is added.
@@ -350,7 +353,9 @@ def _reject_single_node_result(job: JobResult) -> JobResult:
     return replace(job, has_passed=False, reason=reason, blames_single_node=False)
 
 
-def _compute_purpose(machines: Sequence[Machine], categories: Sequence[CategoryInputs]) -> str:
+def _compute_purpose(
+    machines: Sequence[CertifiableNode], categories: Sequence[CategoryInputs]
+) -> str:
     """Return the digest of machines and categories, by which a later run recognizes this one."""
     machine_lines = sorted("\n".join(astuple(machine)) for machine in machines)
     return compute_digest("\n".join((compute_categories_digest(categories), *machine_lines)))
@@ -381,7 +386,9 @@ def remove_run(
 
 
 def update_gaps(
-    outputs: CertificationOutputs, machines: Sequence[Machine], categories: Sequence[CategoryInputs]
+    outputs: CertificationOutputs,
+    machines: Sequence[CertifiableNode],
+    categories: Sequence[CategoryInputs],
 ) -> CertificationOutputs:
     """Return the outputs with the nodes which the evidence does not cover now."""
     gaps = find_evidence_gaps(machines, outputs.evidence, categories, outputs.failures)

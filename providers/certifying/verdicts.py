@@ -32,7 +32,7 @@ _MAX_NAMES_LISTED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CertifiableNode:
     """A node that exists now; facts that nobody reports are empty.
 
     `machine` identifies the hardware: a restart keeps it, an exchange changes it.
@@ -45,7 +45,7 @@ class Machine:
 
 
 def find_evidence_gaps(
-    machines: Iterable[Machine],
+    machines: Iterable[CertifiableNode],
     evidence: Iterable[NodeEvidence],
     categories: Sequence[CategoryInputs],
     failures: Iterable[NodeFailure] = (),
@@ -73,7 +73,7 @@ def find_evidence_gaps(
 
 def select_current_evidence(
     evidence: Iterable[NodeEvidence],
-    machines: Iterable[Machine],
+    machines: Iterable[CertifiableNode],
     excluded_nodes: Iterable[str] = (),
 ) -> list[NodeEvidence]:
     """Return the evidence of existing nodes, except for `excluded_nodes`."""
@@ -89,7 +89,7 @@ def compute_categories_digest(categories: Sequence[CategoryInputs]) -> str:
 
 
 def _find_gap_reason(
-    machine: Machine, node_evidence: NodeEvidence | None, categories_digest: str
+    machine: CertifiableNode, node_evidence: NodeEvidence | None, categories_digest: str
 ) -> str:
     """Return the first reason why the evidence does not cover a machine, or "" if covered.
 
@@ -249,7 +249,7 @@ class CertificationVerdict:
 def judge_nodes(
     categories: Sequence[CategoryInputs],
     jobs: Sequence[JobResult],
-    machines: Sequence[Machine],
+    machines: Sequence[CertifiableNode],
     ended_at: str,
 ) -> CertificationVerdict:
     """Return which of `machines` have passed, failed or were not tested, by the job results.

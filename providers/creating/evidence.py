@@ -94,7 +94,7 @@ def may_equal_sent_value(reported_value: Any, sent: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CandidateVerdict:
     """The judgement about the objects of an intent's name: `ours`, or `doubtful` ones.
 
     All other objects are somebody else's.
@@ -106,7 +106,7 @@ class Verdict:
 
 def judge_candidates(
     context: ProviderContext, intent: Intent, present: Iterable[Candidate], now: float
-) -> Verdict:
+) -> CandidateVerdict:
     """Return which object the intent's request created, at the platform's time `now`.
 
     Ours is the object that the user names (`--adopt ID`); else the one object that was not there
@@ -122,7 +122,7 @@ def judge_candidates(
     for candidate in present_candidates:
         # A person's word counts before all evidence, except for an object of another stack.
         if candidate.id in adopted_ids and not context.belongs_to_other_stack(candidate.id):
-            return Verdict(candidate)
+            return CandidateVerdict(candidate)
     # Several creates may be open at once: none may take the object of another one.
     ids_of_others = {
         id_ for other in context.intents.list_all() if other != intent for id_ in other.made
@@ -137,7 +137,7 @@ def judge_candidates(
         and not context.belongs_to_other_stack(candidate.id)
     ]
     if permissions.should_create_anew():
-        return Verdict(None)
+        return CandidateVerdict(None)
     proven_candidates = [
         candidate for candidate in new_candidates if not _find_proof_gaps(candidate, intent, now)
     ]
@@ -148,8 +148,8 @@ def judge_candidates(
     ]
     # With a second proven object, or one that may be ours as well, the choice would be a guess.
     if len(proven_candidates) == 1 and not rivals:
-        return Verdict(proven_candidates[0])
-    return Verdict(None, new_candidates)
+        return CandidateVerdict(proven_candidates[0])
+    return CandidateVerdict(None, new_candidates)
 
 
 def _may_be_ours(candidate: Candidate, intent: Intent, now: float) -> bool:

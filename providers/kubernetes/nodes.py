@@ -20,7 +20,7 @@ _DRIVER_LABEL: Final = "nvidia.com/cuda.driver-version.full"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeState:
+class KubernetesNodeState:
     """Whether a node is Ready and cordoned.
 
     `not_ready_reason` has Kubernetes' words, and `not_ready_since` the time in RFC 3339. Both are
@@ -34,7 +34,7 @@ class NodeState:
     not_ready_since: str = ""
 
 
-def list_node_states(client: KubernetesClient) -> dict[str, NodeState]:
+def list_node_states(client: KubernetesClient) -> dict[str, KubernetesNodeState]:
     """Return the state of every node by name, in one request without a retry."""
     # Sent once: commands that only look must not wait for a cluster that does not answer.
     nodes, now = client.list_objects_once(NODES_PATH), get_current_context().clock.now()
@@ -94,7 +94,7 @@ def _get_node_software(node: KubernetesObject) -> NodeSoftware:
     )
 
 
-def get_node_state(node: KubernetesObject, now: float = math.inf) -> NodeState:
+def get_node_state(node: KubernetesObject, now: float = math.inf) -> KubernetesNodeState:
     """Return whether a node is Ready, why and since when not, and whether it is cordoned.
 
     A node without the condition Ready is not Ready. `not_ready_since` is "" if the reported time is
@@ -103,10 +103,10 @@ def get_node_state(node: KubernetesObject, now: float = math.inf) -> NodeState:
     spec, condition = get_mapping(node, "spec"), _find_ready_condition(node)
     is_cordoned = bool(spec.get("unschedulable"))
     if condition.get("status") == "True":
-        return NodeState(is_ready=True, is_cordoned=is_cordoned)
+        return KubernetesNodeState(is_ready=True, is_cordoned=is_cordoned)
     reason = condition.get("message") or condition.get("reason") or "it has no condition Ready"
     created = parse_time(get_mapping(node, "metadata").get("creationTimestamp"))
-    return NodeState(
+    return KubernetesNodeState(
         is_ready=False,
         is_cordoned=is_cordoned,
         not_ready_reason=" ".join(str(reason).split()),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.environment import Live
 from gpuform.providers.evidence import Observation
-from gpuform.providers.lifetime import Power, Verdict, list_idleness_notices
+from gpuform.providers.lifetime import IdlenessVerdict, Power, list_idleness_notices
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.properties import Properties
@@ -263,7 +263,7 @@ class Traits:
         settings: Settings,  # noqa: ARG003 - a hook
         object_id: str,  # noqa: ARG003 - a hook
         idleness: Idleness,  # noqa: ARG003 - a hook
-    ) -> Verdict | None:
+    ) -> IdlenessVerdict | None:
         """Return whether the object's GPUs are idle now by a declared rule; None if not measured.
 
         This default returns None.

@@ -40,8 +40,8 @@ from gpuform.providers.plugin.settings import (
     read_stack_config,
 )
 from gpuform.providers.plugin.wire import (
+    CallStatus,
     PartialFailure,
-    Status,
     build_detailed_diff,
     from_struct,
     get_top_level_property,
@@ -73,9 +73,9 @@ def report_errors(method: Method[Request, Answer]) -> Method[Request, Answer]:
         except PartialFailure as failure:
             status = failure.status
         except GpuformError as error:
-            status = Status(str(error))
+            status = CallStatus(str(error))
         except Exception as error:  # noqa: BLE001 - its text may contain secrets
-            status = Status(describe_unexpected_error(method.__name__, error))
+            status = CallStatus(describe_unexpected_error(method.__name__, error))
         context.abort_with_status(status)
         # `abort_with_status` raises; this line is for the type checker.
         raise AssertionError("the call has ended")

@@ -113,7 +113,7 @@ _GRPC_UNKNOWN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Status(grpc.Status):  # type: ignore[misc]  # grpc ships no types
+class CallStatus(grpc.Status):  # type: ignore[misc]  # grpc ships no types
     """Status of a call that failed. Pulumi shows `details` to the user unchanged."""
 
     details: str
@@ -133,11 +133,11 @@ class PartialFailure(Exception):
         )
 
     @property
-    def status(self) -> Status:
+    def status(self) -> CallStatus:
         """The status of the call, with the details in metadata for Pulumi's engine."""
         packed = AnyMessage(type_url=_INIT_FAILED_TYPE, value=self._detail.SerializeToString())
         status = status_pb2.Status(code=_GRPC_UNKNOWN, message=str(self), details=[packed])
-        return Status(str(self), (("grpc-status-details-bin", status.SerializeToString()),))
+        return CallStatus(str(self), (("grpc-status-details-bin", status.SerializeToString()),))
 
 
 _DIFF_KINDS = {

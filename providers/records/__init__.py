@@ -3,7 +3,7 @@
 from gpuform.providers.records.certifications import (
     BatchRecord,
     BatchRecords,
-    Verdict,
+    RecordedVerdict,
     Verdicts,
 )
 from gpuform.providers.records.intents import (
@@ -59,12 +59,12 @@ __all__ = [
     "Intents",
     "QuietPeriod",
     "QuietPeriods",
+    "RecordedVerdict",
     "Records",
     "Repair",
     "Repairs",
     "StoredObjects",
     "Target",
-    "Verdict",
     "Verdicts",
     "build_record",
     "build_record_name",

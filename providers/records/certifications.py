@@ -73,7 +73,7 @@ _VERDICT_PREFIX: Final = "verdict-"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RecordedVerdict:
     """The last result of one certification about a cluster.
 
     `failures` has the fields node, machine, category, because and at of nodes that failed by their
@@ -96,7 +96,7 @@ class Verdicts:
         """Return the stack's records of verdicts, from the storage of `intents`."""
         return cls(intents.records)
 
-    def list_for_cluster(self, cluster: str) -> list[Verdict]:
+    def list_for_cluster(self, cluster: str) -> list[RecordedVerdict]:
         """Return the recorded verdicts of every certification of a cluster, in a stable order.
 
         Certifications without failures have no verdict. For SCP, `cluster` is one common name for
@@ -110,10 +110,10 @@ class Verdicts:
             for record_name in self._records.names()
             if record_name.startswith(_build_name_prefix(cluster))
         )
-        verdicts = (read_record(self._records, name, Verdict) for name in record_names)
+        verdicts = (read_record(self._records, name, RecordedVerdict) for name in record_names)
         return [verdict for verdict in verdicts if verdict is not None]
 
-    def record(self, verdict: Verdict) -> None:
+    def record(self, verdict: RecordedVerdict) -> None:
         """Store a certification's failed nodes, in place of its earlier verdict.
 
         A verdict without failures deletes the earlier one.

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuform.providers.certifying import (
     DAY_S,
+    CertifiableNode,
     CertificationOperations,
-    Machine,
     NodeAccess,
     NodeTester,
     build_certify_again_change,
@@ -82,7 +82,7 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
             kubeconfig = load_declared_kubeconfig(inputs.kubernetes, "kubernetes.")
         label = f"certification {inputs.name}"
 
-        def list_machines() -> list[Machine]:
+        def list_machines() -> list[CertifiableNode]:
             certified_ids = {*inputs.node_ids}
             existing_nodes = [
                 node
@@ -126,9 +126,9 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
         )
 
 
-def _build_machine(node: wire.GpuNode, software: NodeSoftware | None) -> Machine:
+def _build_machine(node: wire.GpuNode, software: NodeSoftware | None) -> CertifiableNode:
     """Build the machine to test from a node; with `software` None the driver is empty."""
-    return Machine(
+    return CertifiableNode(
         node=node.gpu_node_name,
         machine=node.id,
         # A scheduler knows a node by its name: an unknown node has no driver to compare.

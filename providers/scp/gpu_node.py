@@ -19,7 +19,7 @@ from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.draining import NodeEviction
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import Power, Verdict
+from gpuform.providers.lifetime import IdlenessVerdict, Power
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
@@ -497,7 +497,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     @classmethod
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
-    ) -> Verdict | None:
+    ) -> IdlenessVerdict | None:
         """Judge by the stored node, the scheduler and Lens whether the node is idle; never None.
 
         Idle means: quiet now, and in recorded observations over the declared time. Records this

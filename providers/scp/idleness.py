@@ -19,7 +19,7 @@ from gpuform.providers.lens.client import LensClient, get_client
 from gpuform.providers.lens.idle_gpus import fetch_answers, find_missing_proof
 from gpuform.providers.lifetime import (
     IDLENESS_CAUSE,
-    Verdict,
+    IdlenessVerdict,
     format_moment,
     format_remaining_time,
     is_idleness_cause,
@@ -45,7 +45,7 @@ def judge_idleness(
     drainer: NodeDrainer,
     nodes: Sequence[NodeOutputs],
     idleness: Idleness,
-) -> Verdict:
+) -> IdlenessVerdict:
     """Judge whether all nodes were idle for the declared time, by this look and recorded ones.
 
     `nodes` are the nodes as stored; scheduler and Lens are asked. Records the look. A sign of use,
@@ -72,7 +72,7 @@ def judge_idleness(
         raise
     if gaps:
         looks.forget(id_)
-        return Verdict(is_idle=False, because=gaps[0])
+        return IdlenessVerdict(is_idle=False, because=gaps[0])
     # Other nodes, or another limit, begin a new quiet time.
     subject = ",".join(sorted(node.id for node in nodes)) + f" below {idleness.below:g}%"
     look = QuietPeriod(id_, subject, now, now).continue_from(
@@ -83,13 +83,13 @@ def judge_idleness(
     if quiet_s < idleness.lasting:
         due_at = format_moment(now + idleness.lasting - quiet_s)
         reason = f"idle for {format_remaining_time(quiet_s)}: the stop may be due at {due_at}"
-        return Verdict(
+        return IdlenessVerdict(
             is_idle=False,
             because=f"{reason}; gpuform must check at least every "
             f"{format_remaining_time(MAX_LOOK_GAP_S)}",
         )
     reason = f"no job, and each GPU used {idleness.text}, at {format_moment(now)}"
-    return Verdict(is_idle=True, because=reason)
+    return IdlenessVerdict(is_idle=True, because=reason)
 
 
 def _get_clock_ahead(context: ProviderContext, client: LensClient) -> float | None:

@@ -20,7 +20,7 @@ from gpuform.providers.context import (
 from gpuform.providers.draining import NodeEviction
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import Power, Verdict
+from gpuform.providers.lifetime import IdlenessVerdict, Power
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repairs
@@ -472,7 +472,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
-    ) -> Verdict | None:
+    ) -> IdlenessVerdict | None:
         """Judge by the stored nodes, the scheduler and Lens whether all are idle; never None.
 
         Idle means: quiet now, and in recorded observations over the declared time. Records this

@@ -35,7 +35,7 @@ from gpuform.providers.errors import (
 from gpuform.providers.evidence import Observation
 from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import Power, Verdict
+from gpuform.providers.lifetime import IdlenessVerdict, Power
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStops, Repairs, Target
@@ -494,7 +494,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     @classmethod
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
-    ) -> Verdict | None:
+    ) -> IdlenessVerdict | None:
         """Judge whether the cluster is idle, by metrics and any contradiction; never None.
 
         Raises:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from gpuform.providers.context import get_current_context
 from gpuform.providers.lifetime import (
     IDLENESS_CAUSE,
-    Verdict,
+    IdlenessVerdict,
     format_moment,
     format_remaining_time,
     is_idleness_cause,
@@ -42,7 +42,9 @@ MAX_STOP_DURATION_S: Final = 3600.0
 """Seconds within which the platform carries out a stop that gpuform requested."""
 
 
-def evaluate_idleness(client: TensorOneClient, cluster_id: str, idleness: Idleness) -> Verdict:
+def evaluate_idleness(
+    client: TensorOneClient, cluster_id: str, idleness: Idleness
+) -> IdlenessVerdict:
     """Return whether a cluster is idle now and why, from one request.
 
     Raises:
@@ -55,10 +57,10 @@ def evaluate_idleness(client: TensorOneClient, cluster_id: str, idleness: Idlene
     check = _IdlenessCheck(cluster, idleness, window, now)
     doubt = next(check.find_doubts(), None)
     if doubt is not None:
-        return Verdict(is_idle=False, because=doubt)
+        return IdlenessVerdict(is_idle=False, because=doubt)
     within = "" if WINDOW_SECONDS[window] == idleness.lasting else f" (of its last {window})"
     reason = f"each GPU used {idleness.text}{within}, at {format_moment(now)}"
-    return Verdict(is_idle=True, because=reason)
+    return IdlenessVerdict(is_idle=True, because=reason)
 
 
 def describe_idle_stop(idleness: Idleness, now: float) -> str:

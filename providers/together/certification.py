@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from gpuform.providers.certifying import (
     DAY_S,
+    CertifiableNode,
     CertificationOperations,
-    Machine,
     NodeAccess,
     NodeTester,
     build_certify_again_change,
@@ -91,7 +91,7 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
             return None
         cluster, kubernetes = connection
 
-        def list_machines() -> list[Machine]:
+        def list_machines() -> list[CertifiableNode]:
             current_connection = connect_to_kubernetes(client, inputs.cluster_id)
             if current_connection is None:
                 raise build_missing_cluster_error(inputs.cluster_id)
@@ -170,7 +170,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         return build_due_certification_notices(old_outputs)
 
 
-def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machine]:
+def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[CertifiableNode]:
     """Return the standard workers with driver and system image, as Kubernetes reports both.
 
     A worker that Kubernetes does not know has the cluster's driver version and no image.
@@ -181,7 +181,7 @@ def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[
         for name in (worker.host_name for worker in list_standard_workers(cluster))
     }
     return [
-        Machine(
+        CertifiableNode(
             node=standard_worker.host_name,
             machine=standard_worker.instance_id or standard_worker.node_id,
             driver=(

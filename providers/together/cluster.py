@@ -57,7 +57,7 @@ from gpuform.providers.together.cluster_view import (
     is_within_scaling_range,
 )
 from gpuform.providers.together.node_removal import (
-    NodeRemoval,
+    ClusterNodeRemoval,
     get_slurm_inputs,
     parse_drain_inputs,
 )
@@ -327,14 +327,14 @@ class ClusterOperations:
 
     def _wait_for_earlier_removal(
         self, context: ProviderContext, cluster_id: str, inputs: ClusterInputs
-    ) -> NodeRemoval:
+    ) -> ClusterNodeRemoval:
         """Wait until the platform has ended the removal of an earlier run, and uncordon leftovers.
 
         Returns a removal for the cluster as read last. Raises GpuformError if the cluster is gone
         or nodes stay cordoned, and NotReady at the deadline.
         """
 
-        def poll() -> PollResult[NodeRemoval]:
+        def poll() -> PollResult[ClusterNodeRemoval]:
             cluster = self._find_cluster(cluster_id, inputs.project_id)
             if cluster is None:
                 raise GpuformError(f"cluster {cluster_id} no longer exists on the platform")
@@ -494,10 +494,10 @@ class ClusterOperations:
 
     def _create_removal(
         self, context: ProviderContext, cluster: wire.Cluster, declared: Mapping[str, Any]
-    ) -> NodeRemoval:
+    ) -> ClusterNodeRemoval:
         """Create the removal of nodes from the cluster, under the declared `drain`."""
         kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
-        return NodeRemoval(context, cluster, kube_config, parse_drain_inputs(declared))
+        return ClusterNodeRemoval(context, cluster, kube_config, parse_drain_inputs(declared))
 
     def _create_repair_run(
         self, context: ProviderContext, cluster_id: str, inputs: ClusterInputs

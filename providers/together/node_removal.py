@@ -44,7 +44,7 @@ from gpuform.schemas.together.statuses import FAILED_NODE_PHASES, ClusterStatus
 
 
 @dataclass(frozen=True)
-class NodeRemoval:
+class ClusterNodeRemoval:
     """The removal of nodes from one cluster during one operation.
 
     `kube_config` is the cluster's own, as YAML, or None while there is none. `drain_inputs` are the

@@ -31,7 +31,7 @@ from gpuform.providers.records import PROPAGATION_TIME_S, Drains, Repair, Repair
 from gpuform.providers.repairing import parse_repair_policy
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import ObservedCluster, list_standard_workers
-from gpuform.providers.together.node_removal import NodeRemoval, get_slurm_inputs
+from gpuform.providers.together.node_removal import ClusterNodeRemoval, get_slurm_inputs
 from gpuform.providers.together.repairs import (
     ENDED,
     MODES_BEYOND_APPROVAL,
@@ -134,7 +134,7 @@ class ClusterRepairRun:
     inputs: ClusterInputs
     cluster_id: str
     require_cluster: Callable[[], wire.Cluster]
-    create_removal: Callable[[wire.Cluster], NodeRemoval]
+    create_removal: Callable[[wire.Cluster], ClusterNodeRemoval]
     poll_schedule: PollSchedule
 
     @property

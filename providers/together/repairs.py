@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifetime import format_moment
-from gpuform.providers.records import Verdict
+from gpuform.providers.records import RecordedVerdict
 from gpuform.providers.repairing import (
     Fleet,
     RepairDecision,
@@ -259,7 +259,7 @@ def find_overheated_workers(
 
 
 def find_uncertified_workers(
-    workers: Iterable[wire.GpuWorkerNode], verdicts: Iterable[Verdict]
+    workers: Iterable[wire.GpuWorkerNode], verdicts: Iterable[RecordedVerdict]
 ) -> Iterator[NodeFault]:
     """Yield a fault for each recorded failure of a present machine that was not repaired since."""
     worker_by_name = {live_worker.host_name: live_worker for live_worker in workers}

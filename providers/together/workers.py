@@ -18,7 +18,7 @@ from gpuform.providers.draining import call_interruptibly
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.nodes import (
-    NodeState,
+    KubernetesNodeState,
     accept_time_between,
     list_node_states,
     parse_time,
@@ -124,7 +124,7 @@ def read_worker_states(
     workers = list_live_workers(cluster)
     kube_config = decode_kube_config(cluster.kube_config.get_secret_value()) or ""
     cluster_name, unreachable = cluster.cluster_name, []
-    nodes: Mapping[str, NodeState] = {}
+    nodes: Mapping[str, KubernetesNodeState] = {}
     slurm_nodes: Mapping[str, SlurmNode] = {}
     try:
         nodes = call_interruptibly(
@@ -185,7 +185,7 @@ def has_failing_workers(outputs: Mapping[str, Any]) -> bool:
 
 def _build_worker_states(
     workers: Sequence[wire.GpuWorkerNode],
-    nodes: Mapping[str, NodeState],
+    nodes: Mapping[str, KubernetesNodeState],
     slurm_nodes: Mapping[str, SlurmNode],
     unreachable: str,
 ) -> WorkerStates:
@@ -221,7 +221,7 @@ def _build_worker_states(
     return WorkerStates(kubernetes, slurm, failures, failing_since, unreachable)
 
 
-def _find_failing_since(worker: wire.GpuWorkerNode, node: NodeState) -> str:
+def _find_failing_since(worker: wire.GpuWorkerNode, node: KubernetesNodeState) -> str:
     """Return when the node stopped being Ready; empty for a time before this machine."""
     phase_times = [
         parse_time(transition.transition_time) for transition in worker.phase_transitions
@@ -232,7 +232,7 @@ def _find_failing_since(worker: wire.GpuWorkerNode, node: NodeState) -> str:
     return accept_time_between(node.not_ready_since, first_phase_at, math.inf)
 
 
-def _describe_kubernetes_state(node: NodeState | None) -> str:
+def _describe_kubernetes_state(node: KubernetesNodeState | None) -> str:
     """Return a worker's state in Kubernetes: missing, NotReady with reason, cordoned or Ready.
 
     None is a worker that Kubernetes does not have.

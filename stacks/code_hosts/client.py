@@ -175,68 +175,68 @@ def iterate_error_texts(value: Any) -> Iterator[str]:
             yield from (f"{name} {nested_text}" for nested_text in iterate_error_texts(item))
 
 
-class WireModel(BaseModel):
+class CodeHostModel(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
 
-class GitHubUser(WireModel):
+class GitHubUser(CodeHostModel):
     login: str = ""
     type: str = ""
 
 
-class GitHubComment(WireModel):
+class GitHubComment(CodeHostModel):
     id: int
     body: str | None = None
     html_url: str = ""
     user: GitHubUser | None = None
 
 
-class GitHubHead(WireModel):
+class GitHubHead(CodeHostModel):
     sha: str
 
 
-class GitHubPull(WireModel):
+class GitHubPull(CodeHostModel):
     number: int
     head: GitHubHead
     merged_at: str | None = None
 
 
-class GitHubRun(WireModel):
+class GitHubRun(CodeHostModel):
     head_sha: str | None = None
 
 
-class GitHubArtifact(WireModel):
+class GitHubArtifact(CodeHostModel):
     id: int
     expired: bool
     created_at: str | None = None
     workflow_run: GitHubRun | None = None
 
 
-class GitHubArtifacts(WireModel):
+class GitHubArtifacts(CodeHostModel):
     artifacts: list[GitHubArtifact]
 
 
-class GitLabUser(WireModel):
+class GitLabUser(CodeHostModel):
     id: int
 
 
-class GitLabNote(WireModel):
+class GitLabNote(CodeHostModel):
     id: int
     body: str = ""
     system: bool = False
     author: GitLabUser | None = None
 
 
-class GitLabMergeRequest(WireModel):
+class GitLabMergeRequest(CodeHostModel):
     iid: int
     state: str
 
 
-class GitLabPipeline(WireModel):
+class GitLabPipeline(CodeHostModel):
     id: int
 
 
-class GitLabJob(WireModel):
+class GitLabJob(CodeHostModel):
     id: int
     name: str
     status: str

@@ -24,7 +24,7 @@ STAMP_PATTERN: Final = re.compile(
 )
 
 
-class Verdict(StrEnum):
+class ReviewVerdict(StrEnum):
     """The result of a review, from the best to the worst."""
 
     NO_CHANGES = "no-changes"
@@ -60,7 +60,7 @@ class Stamp:
     stacks: str
     made: str
     text: str
-    verdict: Verdict
+    verdict: ReviewVerdict
 
     @classmethod
     def from_review(cls, review: Review, review_text: str) -> Self:
@@ -76,7 +76,7 @@ class Stamp:
             _compute_digest(stack_names),
             newest_plan_time,
             _compute_digest(review_text),
-            Verdict.from_review(review),
+            ReviewVerdict.from_review(review),
         )
 
     @classmethod
@@ -84,9 +84,9 @@ class Stamp:
         """Return the stamp of a comment, or None if the comment has none."""
         match = STAMP_PATTERN.match(body)
         # A newer gpuform may write other verdicts.
-        if match is None or match[4] not in set(Verdict):
+        if match is None or match[4] not in set(ReviewVerdict):
             return None
-        return cls(match[1], match[2], match[3], Verdict(match[4]))
+        return cls(match[1], match[2], match[3], ReviewVerdict(match[4]))
 
     @property
     def line(self) -> str:
@@ -127,17 +127,19 @@ def post_review(code_host: CodeHost, review: Review, write_review: WriteReview) 
     return _CommentUpdate(code_host, review, write_review).publish()
 
 
-def label_pull_request(code_host: CodeHost) -> Verdict:
+def label_pull_request(code_host: CodeHost) -> ReviewVerdict:
     """Label the pull request with the worst verdict of all comments, and return the verdict."""
     stamps = [
         stamp for comment in code_host.list_comments() if (stamp := Stamp.parse(comment.body))
     ]
-    severity_order = list(Verdict)
+    severity_order = list(ReviewVerdict)
     worst = max(
-        (stamp.verdict for stamp in stamps), key=severity_order.index, default=Verdict.NO_CHANGES
+        (stamp.verdict for stamp in stamps),
+        key=severity_order.index,
+        default=ReviewVerdict.NO_CHANGES,
     )
     code_host.set_label(
-        worst.label, tuple(verdict.label for verdict in Verdict if verdict is not worst)
+        worst.label, tuple(verdict.label for verdict in ReviewVerdict if verdict is not worst)
     )
     return worst
 

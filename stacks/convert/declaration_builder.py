@@ -26,14 +26,14 @@ from gpuform.stacks.convert.secret_values import DisclosedSecret, SecretValues
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     Declarations,
+    DeclaredReference,
     InterpolatedText,
     ResourceEntry,
-    ResourceReference,
     Value,
     find_config_references,
     find_resource_references,
 )
-from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
+from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
@@ -60,15 +60,15 @@ class RecordedRuns:
 
 
 def assign_references(
-    requests: Sequence[ResourceRequest], problems: list[Diagnostic]
-) -> dict[str, ResourceReference]:
+    requests: Sequence[ResourceRequest], problems: list[DocumentDiagnostic]
+) -> dict[str, DeclaredReference]:
     """Return the reference of each resource by URN; resources without one add to `problems`.
 
     The stack itself gets none. Stack references, module instances and types without a section
     cannot become entries.
     """
-    references: dict[str, ResourceReference] = {}
-    first_requests: dict[ResourceReference, ResourceRequest] = {}
+    references: dict[str, DeclaredReference] = {}
+    first_requests: dict[DeclaredReference, ResourceRequest] = {}
     for request in requests:
         if request.type == STACK_TYPE:
             continue
@@ -91,7 +91,7 @@ def assign_references(
             )
             problems.append(create_problem(request, "kind", message))
             continue
-        reference = ResourceReference(_SECTION_BY_KIND[kind[1]], request.name)
+        reference = DeclaredReference(_SECTION_BY_KIND[kind[1]], request.name)
         if not re.fullmatch(NAME_PATTERN, request.name):
             message = f"{request.name!r} is not a valid name for an entry"
             hint = (
@@ -118,11 +118,11 @@ class DeclarationBuilder:
     equivalent in a topology are added to `problems`, and None takes their place.
     """
 
-    references: Mapping[str, ResourceReference]
+    references: Mapping[str, DeclaredReference]
     find_indexes: IndexLookup
     find_output_indexes: Callable[[str], Sequence[OutputIndex]]
     secrets: SecretValues
-    problems: list[Diagnostic] = field(default_factory=list)
+    problems: list[DocumentDiagnostic] = field(default_factory=list)
 
     def build(self, runs: RecordedRuns) -> Declarations:
         """Return the declarations of all resources and outputs."""
@@ -189,7 +189,7 @@ class DeclarationBuilder:
         return ResourceEntry(reference.section, reference.name, platform, properties, options)
 
     @staticmethod
-    def get_address(reference: ResourceReference) -> str:
+    def get_address(reference: DeclaredReference) -> str:
         """Return the resource's section and name, `clusters.train`, without further steps."""
         return f"{reference.section}.{reference.name}"
 
@@ -253,13 +253,13 @@ class DeclarationBuilder:
             message = f"the output {name} is computed from outputs, which a topology cannot express"
             hint = "export the output itself or in a text"
             self.problems.append(
-                Diagnostic(SourcePosition("outputs", NOWHERE), "computed", message, hint)
+                DocumentDiagnostic(SourcePosition("outputs", NOWHERE), "computed", message, hint)
             )
             return None
         except DisclosedSecret:
             position = SourcePosition("outputs", NOWHERE)
             self.problems.append(
-                Diagnostic(position, "secret", *_describe_disclosure(f"the output {name}"))
+                DocumentDiagnostic(position, "secret", *_describe_disclosure(f"the output {name}"))
             )
             return None
 
@@ -332,7 +332,7 @@ class DeclarationBuilder:
                 for key, member_values in members
             }
             return converted if isinstance(matched, dict) else list(converted.values())
-        if isinstance(matched, InterpolatedText | ResourceReference | ConfigReference):
+        if isinstance(matched, InterpolatedText | DeclaredReference | ConfigReference):
             # A reference to a public output would show the secret value in plans.
             if is_secret or indexes[0].has_secret_reference(matched):
                 return matched
@@ -391,7 +391,9 @@ def _zip_members(values: Sequence[Any]) -> list[tuple[Any, list[Any]]] | None:
     return [(key, [value[key] for value in values]) for key in first]
 
 
-def create_problem(request: ResourceRequest, rule: str, message: str, hint: str = "") -> Diagnostic:
+def create_problem(
+    request: ResourceRequest, rule: str, message: str, hint: str = ""
+) -> DocumentDiagnostic:
     """Return a problem at the request's line in the program.
 
     Without a known line the position is the resource's URN.
@@ -400,4 +402,4 @@ def create_problem(request: ResourceRequest, rule: str, message: str, hint: str 
     file, _, line = request.place.rpartition(":")
     has_line = bool(file) and line.isdigit()
     position = SourcePosition(file, int(line)) if has_line else SourcePosition(request.urn, NOWHERE)
-    return Diagnostic(position, rule, message, hint)
+    return DocumentDiagnostic(position, rule, message, hint)

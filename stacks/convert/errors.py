@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.document.diagnostics import DocumentDiagnostic
 from gpuform.stacks.engine.errors import EngineError
 
 
 class NotConverted(EngineError):
     """Raised with everything that prevents a conversion; nothing was written."""
 
-    def __init__(self, problems: Sequence[Diagnostic]) -> None:
+    def __init__(self, problems: Sequence[DocumentDiagnostic]) -> None:
         self.problems = problems
         problem_lines = "".join(f"\n{_format_problem(problem)}" for problem in problems)
         super().__init__(f"the source cannot be converted; nothing was written:{problem_lines}")
@@ -26,7 +26,7 @@ NOWHERE: Final = 0
 """The line number of positions without a line."""
 
 
-def _format_problem(problem: Diagnostic) -> str:
+def _format_problem(problem: DocumentDiagnostic) -> str:
     """Return the problem as text, without the line number where the position has none."""
     if problem.position.line != NOWHERE:
         return str(problem)

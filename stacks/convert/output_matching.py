@@ -16,14 +16,14 @@ from pydantic import BaseModel
 
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
+    DeclaredReference,
     InterpolatedText,
-    ResourceReference,
     Value,
 )
 from gpuform.stacks.engine.values import PropertyValue, Secret, contains_secret, unwrap
 from gpuform.stacks.review.value_text import to_display_value
 
-AnyReference = ResourceReference | ConfigReference
+AnyReference = DeclaredReference | ConfigReference
 
 
 class ComputedValue(Exception):
@@ -63,8 +63,8 @@ class OutputIndex:
         if not self._is_distinctive(value):
             return
         part_reference = reference
-        if isinstance(reference, ResourceReference):
-            part_reference = ResourceReference(
+        if isinstance(reference, DeclaredReference):
+            part_reference = DeclaredReference(
                 reference.section, reference.name, (*reference.steps, *steps), reference.key
             )
         # Empty objects and lists occur everywhere: equality proves nothing.
@@ -239,7 +239,7 @@ def _to_reference_in_text(reference: AnyReference) -> AnyReference:
     A reference to a resource itself gets the step `id`: as a complete value, a resource means its
     id without the step.
     """
-    if isinstance(reference, ResourceReference) and not reference.steps:
+    if isinstance(reference, DeclaredReference) and not reference.steps:
         return replace(reference, steps=("id",))
     return reference
 

@@ -27,10 +27,10 @@ from gpuform.stacks.convert.secret_values import SecretValues, find_texts
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     Declarations,
-    ResourceReference,
+    DeclaredReference,
     find_config_references,
 )
-from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
+from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.language_host import Program, Recorded, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
@@ -59,7 +59,7 @@ def build_declarations_from_program(
         for placeholders in create_placeholders_of_runs()
     ]
     run_results = [run.execute() for run in runs]
-    problems: list[Diagnostic] = []
+    problems: list[DocumentDiagnostic] = []
     request_pairs = _pair_requests(run_results, problems)
     references = assign_references([requests[0] for requests in request_pairs], problems)
     # Both runs read the same configuration.
@@ -153,7 +153,7 @@ class _PlaceholderRun:
             outputs[name] = Secret(value) if name in secret else value
         return outputs
 
-    def build_index(self, references: Mapping[str, ResourceReference]) -> OutputIndex:
+    def build_index(self, references: Mapping[str, DeclaredReference]) -> OutputIndex:
         """Return the index that finds the reference for each placeholder of this run.
 
         `references` maps the URN of each declared resource to its reference. The index also finds
@@ -165,9 +165,9 @@ class _PlaceholderRun:
         for urn, reference in references.items():
             id_, outputs = self.results.get(urn, ("", {}))
             index.add(reference, id_)
-            index.add(ResourceReference(reference.section, reference.name, ("urn",)), urn)
+            index.add(DeclaredReference(reference.section, reference.name, ("urn",)), urn)
             for name, value in outputs.items():
-                index.add(ResourceReference(reference.section, reference.name, (name,)), value)
+                index.add(DeclaredReference(reference.section, reference.name, (name,)), value)
         return index
 
 
@@ -181,7 +181,7 @@ def _is_json(text: str) -> bool:
 
 
 def _pair_requests(
-    run_results: Sequence[Recorded], problems: list[Diagnostic]
+    run_results: Sequence[Recorded], problems: list[DocumentDiagnostic]
 ) -> list[tuple[ResourceRequest, ...]]:
     """Return the resources declared by all runs, each as a tuple with one request per run.
 
@@ -265,7 +265,7 @@ def build_declarations_from_state(
     def find_output_indexes(name: str) -> list[OutputIndex]:
         index = OutputIndex()
         for urn, reference in references.items():
-            output_reference = ResourceReference(reference.section, reference.name, (name,))
+            output_reference = DeclaredReference(reference.section, reference.name, (name,))
             index.add(output_reference, entries_by_urn[urn].outputs.get(name))
         return [index.combine_with_fallback(distinctive_index)]
 
@@ -277,7 +277,7 @@ def build_declarations_from_state(
     return declarations, secrets.missing_values
 
 
-def _build_index(entries: Sequence[tuple[ResourceReference, ResourceState]]) -> OutputIndex:
+def _build_index(entries: Sequence[tuple[DeclaredReference, ResourceState]]) -> OutputIndex:
     """Return the index that finds the reference for each id and output in the state."""
     index = OutputIndex()
     for reference, entry in entries:
@@ -285,12 +285,12 @@ def _build_index(entries: Sequence[tuple[ResourceReference, ResourceState]]) -> 
         # one counts.
         index.add(reference, entry.id)
         for name, value in _order_outputs(entry).items():
-            index.add(ResourceReference(reference.section, reference.name, (name,)), value)
+            index.add(DeclaredReference(reference.section, reference.name, (name,)), value)
     return index
 
 
 def _build_distinctive_index(
-    entries: Sequence[tuple[ResourceReference, ResourceState]],
+    entries: Sequence[tuple[DeclaredReference, ResourceState]],
 ) -> OutputIndex:
     """Return an index of ids, long texts, objects and lists, which nobody repeats by chance."""
     index = OutputIndex(min_text_length=_MIN_OUTPUT_TEXT_LENGTH)
@@ -300,7 +300,7 @@ def _build_distinctive_index(
         index.add(reference, entry.id)
     for reference, entry in entries:
         for name, value in _order_outputs(entry).items():
-            index.add(ResourceReference(reference.section, reference.name, (name,)), value)
+            index.add(DeclaredReference(reference.section, reference.name, (name,)), value)
     return index
 
 
@@ -363,9 +363,9 @@ def _to_request(entry: ResourceState) -> Registration | Read:
     )
 
 
-def _create_unfinished_problem(entry: ResourceState) -> Diagnostic:
+def _create_unfinished_problem(entry: ResourceState) -> DocumentDiagnostic:
     """Build the problem of a resource whose old object is still to be deleted."""
     message = f"{name_of(entry.urn)} has an old object that is not deleted yet"
-    return Diagnostic(
+    return DocumentDiagnostic(
         SourcePosition(entry.urn, NOWHERE), "unfinished", message, "run `gpuform up` to delete it"
     )

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.forms import Form
 from gpuform.stacks.declaration_writer.declarations import (
-    ResourceReference,
+    DeclaredReference,
     Value,
 )
 from gpuform.stacks.engine.registration import Read, Registration
@@ -174,12 +174,12 @@ def _drop_type(alias: dict[str, Value]) -> dict[str, Value]:
 
 def _get_reference(
     request: ResourceRequest, key: str, urn: str, builder: ValueBuilder
-) -> ResourceReference | None:
+) -> DeclaredReference | None:
     """Return the reference to another resource.
 
     Report a problem and return None if the resource is not converted.
     """
-    reference: ResourceReference | None = builder.references.get(urn)
+    reference: DeclaredReference | None = builder.references.get(urn)
     if reference is None:
         builder.report_problem(request, key, f"refers to {urn}")
     return reference

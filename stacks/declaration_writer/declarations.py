@@ -13,7 +13,7 @@ from gpuform.schemas.topology import SECTIONS
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceReference:
+class DeclaredReference:
     """A reference to another resource: to its id, or to the part of its properties at `steps`.
 
     Without `steps` the reference means the id. `key` is the instance's key if the resource's entry
@@ -38,7 +38,7 @@ class ConfigReference:
 class InterpolatedText:
     """A text with references inside: `parts` are literal texts and references in their order."""
 
-    parts: tuple[str | ResourceReference | ConfigReference, ...]
+    parts: tuple[str | DeclaredReference | ConfigReference, ...]
 
 
 Value = Any
@@ -98,12 +98,12 @@ class Declarations:
     outputs: Mapping[str, Value] = field(default_factory=dict)
 
 
-def find_resource_references(value: Value) -> Iterator[ResourceReference]:
+def find_resource_references(value: Value) -> Iterator[DeclaredReference]:
     """Yield the references to resources in a value, at any depth."""
     return (
         reference
         for reference in _iterate_references(value)
-        if isinstance(reference, ResourceReference)
+        if isinstance(reference, DeclaredReference)
     )
 
 
@@ -116,9 +116,9 @@ def find_config_references(value: Value) -> Iterator[ConfigReference]:
     )
 
 
-def _iterate_references(value: Value) -> Iterator[ResourceReference | ConfigReference]:
+def _iterate_references(value: Value) -> Iterator[DeclaredReference | ConfigReference]:
     """Yield all references in a value, at any depth."""
-    if isinstance(value, ResourceReference | ConfigReference):
+    if isinstance(value, DeclaredReference | ConfigReference):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():

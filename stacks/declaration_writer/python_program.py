@@ -16,9 +16,9 @@ from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
     Declarations,
+    DeclaredReference,
     InterpolatedText,
     ResourceEntry,
-    ResourceReference,
     Value,
     sort_by_dependencies,
 )
@@ -34,7 +34,7 @@ class Code:
     text: str
 
 
-VariableLookup = Callable[[ResourceReference | ConfigReference], str]
+VariableLookup = Callable[[DeclaredReference | ConfigReference], str]
 """Returns the name of the Python variable that holds a resource or a configuration value."""
 
 
@@ -61,7 +61,7 @@ def render_literal(value: Value, names: VariableLookup) -> str:
     """
     if isinstance(value, Code):
         return value.text
-    if isinstance(value, ResourceReference):
+    if isinstance(value, DeclaredReference):
         first, *rest = value.steps or ("id",)
         return f"{names(value)}.{first}{''.join(map(_render_subscript, rest))}"
     if isinstance(value, ConfigReference):
@@ -183,7 +183,7 @@ class PythonNames:
             self.taken.add(self._assigned[group, name])
         return self._assigned[group, name]
 
-    def __call__(self, value: ResourceReference | ConfigReference) -> str:
+    def __call__(self, value: DeclaredReference | ConfigReference) -> str:
         if isinstance(value, ConfigReference):
             return self.assign("config", value.name)
         return self.assign(value.section, value.name)
@@ -333,6 +333,6 @@ def _render_alias(alias: Mapping[str, Any], names: PythonNames) -> str:
     ]
     if parent is not None:
         # An alias may name its parent by a URN instead of a resource.
-        parent_code = names(parent) if isinstance(parent, ResourceReference) else quote_text(parent)
+        parent_code = names(parent) if isinstance(parent, DeclaredReference) else quote_text(parent)
         arguments.append(f"parent={parent_code}")
     return f"pulumi.Alias({', '.join(arguments)})"

@@ -20,9 +20,9 @@ from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
     Declarations,
+    DeclaredReference,
     InterpolatedText,
     ResourceEntry,
-    ResourceReference,
     Value,
 )
 from gpuform.stacks.document.nodes import parse_plain_scalar
@@ -42,7 +42,7 @@ _PLAIN: Final = re.compile(
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def render_expression(value: ResourceReference | ConfigReference) -> str:
+def render_expression(value: DeclaredReference | ConfigReference) -> str:
     """Return the expression of a reference, without braces."""
     if isinstance(value, ConfigReference):
         return "config" + "".join(map(_render_step, (value.name, *value.steps)))
@@ -58,7 +58,7 @@ def render_scalar(value: Value) -> str:
     Raises:
         ValueError: the number is infinite, not a number, or an integer that a float cannot hold.
     """
-    if isinstance(value, ResourceReference | ConfigReference):
+    if isinstance(value, DeclaredReference | ConfigReference):
         return _quote(f"{{{{ {render_expression(value)} }}}}")
     if isinstance(value, InterpolatedText):
         return _quote("".join(map(_render_text_part, value.parts)))
@@ -124,7 +124,7 @@ def _render_step(step: str | int) -> str:
     return f"[{step if isinstance(step, int) else _quote_jinja_text(step)}]"
 
 
-def _render_text_part(part: str | ResourceReference | ConfigReference) -> str:
+def _render_text_part(part: str | DeclaredReference | ConfigReference) -> str:
     """Return a part of a text for a template; references become `{{ ... }}`."""
     if isinstance(part, str):
         # Beside another brace, Jinja2 reads a brace as a delimiter; it also turns "\r" into "\n".
@@ -220,7 +220,7 @@ def build_entry_members(entry: ResourceEntry) -> dict[str, Value]:
         value = entry.properties[name]
         # A short name such as `volume` takes only a reference to a resource; the full name takes
         # any value.
-        is_resource = isinstance(value, ResourceReference) and not value.steps
+        is_resource = isinstance(value, DeclaredReference) and not value.steps
         members[short_names.get(name, name) if is_resource else name] = value
     if entry.options:
         members["options"] = dict(entry.options)

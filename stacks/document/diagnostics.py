@@ -49,7 +49,7 @@ _HINT_OUTSIDE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnostic:
+class DocumentDiagnostic:
     """One problem: `message` says what is wrong, `hint` what to do. Neither contains a secret.
 
     `rule` is the stable name of the kind of problem, by which tools group or silence problems.
@@ -82,7 +82,7 @@ class Diagnostics:
     A module file that is included several times reports each of its problems once.
     """
 
-    by_key: dict[tuple[SourcePosition, str], Diagnostic] = field(default_factory=dict)
+    by_key: dict[tuple[SourcePosition, str], DocumentDiagnostic] = field(default_factory=dict)
 
     def add(self, position: SourcePosition, rule: str, message: str, hint: str = "") -> None:
         """Add an error, unless the position already has one with an equal message."""
@@ -92,17 +92,17 @@ class Diagnostics:
         self, position: SourcePosition, rule: str, key: str, message: str, hint: str = ""
     ) -> None:
         """Add an error, unless the position already has one with an equal `key`."""
-        problem = Diagnostic(position, rule, message, hint)
+        problem = DocumentDiagnostic(position, rule, message, hint)
         # Every problem of such a file has the same text, so one entry is enough.
         key = problem.message if position.is_outside_project else key
         self.by_key.setdefault(_make_key(problem.position, key), problem)
 
-    def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
+    def extend(self, diagnostics: Iterable[DocumentDiagnostic]) -> None:
         """Add all `diagnostics`, without duplicates."""
         for diagnostic in diagnostics:
             self.by_key.setdefault(_make_key(diagnostic.position, diagnostic.message), diagnostic)
 
-    def __iter__(self) -> Iterator[Diagnostic]:
+    def __iter__(self) -> Iterator[DocumentDiagnostic]:
         """Yield the problems sorted by file, line and column."""
         return iter(sorted(self.by_key.values(), key=lambda problem: problem.position))
 
@@ -119,7 +119,7 @@ def _make_key(position: SourcePosition, message: str) -> tuple[SourcePosition, s
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def format_text(diagnostics: Sequence[Diagnostic]) -> str:
+def format_text(diagnostics: Sequence[DocumentDiagnostic]) -> str:
     """Format diagnostics for the terminal.
 
     `file:line:column: message`, hints on lines of their own.
@@ -127,7 +127,7 @@ def format_text(diagnostics: Sequence[Diagnostic]) -> str:
     return "\n".join(map(str, diagnostics))
 
 
-def format_json(diagnostics: Sequence[Diagnostic]) -> str:
+def format_json(diagnostics: Sequence[DocumentDiagnostic]) -> str:
     """Format diagnostics as a JSON array of objects.
 
     The keys are file, line, column, severity, rule, message and hint. A problem in a module file
@@ -138,7 +138,7 @@ def format_json(diagnostics: Sequence[Diagnostic]) -> str:
     )
 
 
-def format_sarif(diagnostics: Sequence[Diagnostic]) -> str:
+def format_sarif(diagnostics: Sequence[DocumentDiagnostic]) -> str:
     """Format diagnostics as a SARIF 2.1.0 log for code scanning."""
     rules = sorted({diagnostic.rule for diagnostic in diagnostics})
     driver = {"name": "gpuform", "rules": [{"id": rule} for rule in rules]}
@@ -150,7 +150,7 @@ def format_sarif(diagnostics: Sequence[Diagnostic]) -> str:
     return json.dumps(log, indent=2, ensure_ascii=False)
 
 
-def format_workflow_commands(diagnostics: Sequence[Diagnostic]) -> str:
+def format_workflow_commands(diagnostics: Sequence[DocumentDiagnostic]) -> str:
     """Format diagnostics as workflow commands.
 
     GitHub shows workflow commands as annotations beside the lines of a pull request.
@@ -158,7 +158,7 @@ def format_workflow_commands(diagnostics: Sequence[Diagnostic]) -> str:
     return "\n".join(map(_format_workflow_command, diagnostics))
 
 
-FORMATS: Final[Mapping[str, Callable[[Sequence[Diagnostic]], str]]] = MappingProxyType(
+FORMATS: Final[Mapping[str, Callable[[Sequence[DocumentDiagnostic]], str]]] = MappingProxyType(
     {
         "text": format_text,
         "json": format_json,
@@ -169,7 +169,7 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Diagnostic]], str]]] = MappingPro
 """The formatters by the value of --format."""
 
 
-def _to_json_object(diagnostic: Diagnostic) -> dict[str, Any]:
+def _to_json_object(diagnostic: DocumentDiagnostic) -> dict[str, Any]:
     """Return a diagnostic as a JSON object; `included_at` lists the including files, if any."""
     position = diagnostic.position
     included = [
@@ -188,7 +188,7 @@ def _to_json_object(diagnostic: Diagnostic) -> dict[str, Any]:
     }
 
 
-def _to_sarif_result(diagnostic: Diagnostic) -> dict[str, Any]:
+def _to_sarif_result(diagnostic: DocumentDiagnostic) -> dict[str, Any]:
     """Return a diagnostic as a `result` object of SARIF."""
     position = diagnostic.position
     return {
@@ -206,7 +206,7 @@ def _to_sarif_result(diagnostic: Diagnostic) -> dict[str, Any]:
     }
 
 
-def _format_workflow_command(diagnostic: Diagnostic) -> str:
+def _format_workflow_command(diagnostic: DocumentDiagnostic) -> str:
     """Format a diagnostic as GitHub's workflow command: `::error file=...,line=...::message`."""
     position = diagnostic.position
     properties = {
@@ -231,7 +231,7 @@ def _escape_for_workflow_command(value: str, more_characters: str = "") -> str:
     return value
 
 
-def _format_full_message(diagnostic: Diagnostic) -> str:
+def _format_full_message(diagnostic: DocumentDiagnostic) -> str:
     """Join the message, its hint and the places that include the file."""
     included = "".join(f"\nincluded at {position.own}" for position in diagnostic.position.included)
     return (

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.declaration_writer.declarations import Declarations, ResourceReference
+from gpuform.stacks.declaration_writer.declarations import Declarations, DeclaredReference
 from gpuform.stacks.declaration_writer.python_edits import (
     ResourceCall,
     add_resources,
@@ -100,7 +100,7 @@ class TopologyDeclarations:
     def render(self, declared: Declarations) -> str:
         return render_topology(declared)
 
-    def find_reference(self, platform: str, kind: str, name: str) -> ResourceReference | None:
+    def find_reference(self, platform: str, kind: str, name: str) -> DeclaredReference | None:
         """Return the reference to an entry, with the key for an instance of a `for_each`.
 
         None for resources of modules, which only their modules' outputs show, and for lookups by
@@ -111,7 +111,7 @@ class TopologyDeclarations:
             return None
         # Without `for_each` an entry has one instance and no key.
         key = None if instance.declaration.is_single else instance.key
-        return ResourceReference(instance.declaration.section, instance.declaration.name, key=key)
+        return DeclaredReference(instance.declaration.section, instance.declaration.name, key=key)
 
     def build_addition(self, declared: Declarations) -> FileEdit:
         """Return the edit of the target file: each entry at the end of the entry's section."""
@@ -218,14 +218,14 @@ class _ProgramDeclarations:
     def render(self, declared: Declarations) -> str:
         return render_program(declared)
 
-    def find_reference(self, platform: str, kind: str, name: str) -> ResourceReference | None:
+    def find_reference(self, platform: str, kind: str, name: str) -> DeclaredReference | None:
         """Return the reference to a resource in a top-level variable, or None."""
         key = (platform, kind, name)
         is_assigned = any(
             key == (resource.platform, resource.kind, resource.name) and resource.variable
             for resource in self._resources
         )
-        return ResourceReference(_SECTIONS_BY_KIND[kind], name) if is_assigned else None
+        return DeclaredReference(_SECTIONS_BY_KIND[kind], name) if is_assigned else None
 
     def build_addition(self, declared: Declarations) -> FileEdit:
         """Return the edit of the program, with the resources at the end.

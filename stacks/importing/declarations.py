@@ -28,8 +28,8 @@ from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
     Declarations,
+    DeclaredReference,
     ResourceEntry,
-    ResourceReference,
     Value,
 )
 from gpuform.stacks.engine.errors import EngineError
@@ -44,7 +44,7 @@ class DeclaredResource:
     kind: str
     id: str
     outputs: Mapping[str, Any]
-    reference: ResourceReference
+    reference: DeclaredReference
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class ReferenceIndex:
     Of several resources with the same value, the first one is referred to.
     """
 
-    _references: dict[tuple[str, str, str, str], ResourceReference] = field(default_factory=dict)
+    _references: dict[tuple[str, str, str, str], DeclaredReference] = field(default_factory=dict)
 
     @classmethod
     def from_resources(cls, resources: Iterable[DeclaredResource]) -> "ReferenceIndex":
@@ -88,7 +88,7 @@ class ReferenceIndex:
 
     def _find_reference(
         self, platform: str, rules: FieldRules | None, value: Any
-    ) -> ResourceReference | None:
+    ) -> DeclaredReference | None:
         """Return the reference for a field's value, or None.
 
         None also for values that are not text, and for fields that cannot hold another resource's
@@ -101,7 +101,7 @@ class ReferenceIndex:
             if reference is not None:
                 # A reference to a resource itself means its id.
                 steps = () if output == "id" else (output,)
-                return ResourceReference(reference.section, reference.name, steps, reference.key)
+                return DeclaredReference(reference.section, reference.name, steps, reference.key)
         return None
 
 
@@ -196,7 +196,7 @@ class DeclarationOptions:
     """
 
     protect: bool = False
-    parent: ResourceReference | None = None
+    parent: DeclaredReference | None = None
     set_values: Mapping[str, Value] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     defaulted_variables: Collection[str] = ()
@@ -433,4 +433,4 @@ def _to_declared_resource(observed: ObservedObject, name: str) -> DeclaredResour
     """Return the resource that an entry under this name will declare."""
     choice = observed.choice
     outputs = {**observed.inputs, **observed.outputs}
-    return DeclaredResource(*choice.key, outputs, ResourceReference(choice.section, name))
+    return DeclaredResource(*choice.key, outputs, DeclaredReference(choice.section, name))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpuform.stacks.declaration_writer.declarations import Declarations, ResourceReference
+from gpuform.stacks.declaration_writer.declarations import Declarations, DeclaredReference
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
@@ -38,7 +38,7 @@ class ProjectDeclarations(Protocol):
     def render(self, declared: Declarations) -> str:
         """Return the text of the given entries alone."""
 
-    def find_reference(self, platform: str, kind: str, name: str) -> ResourceReference | None:
+    def find_reference(self, platform: str, kind: str, name: str) -> DeclaredReference | None:
         """Return the reference to a declared resource, or None where entries cannot have one."""
 
     def build_addition(self, declared: Declarations) -> "FileEdit":

@@ -13,7 +13,7 @@ from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.lsp.cursor import NamedEntry, Span
-from gpuform.stacks.lsp.sources import Source, parse_source
+from gpuform.stacks.lsp.sources import SourceFile, parse_source
 from gpuform.stacks.lsp.topology_text import TopologyText
 from gpuform.stacks.multi_stack import list_stacks_with_settings
 
@@ -88,7 +88,7 @@ def build_alias_edits(
 
 
 def _build_entry_alias(
-    sources: Sequence[Source], named_entry: NamedEntry, name_prefix: str, new_name: str
+    sources: Sequence[SourceFile], named_entry: NamedEntry, name_prefix: str, new_name: str
 ) -> Iterator[SourceEdit]:
     """Yield the edit of the entry: a changed alias for a rename back, or a new alias.
 
@@ -138,7 +138,7 @@ def _build_entry_alias(
 
 
 def _require_unique_alias(
-    sources: Sequence[Source], edits: Sequence[SourceEdit], section: str, name: str
+    sources: Sequence[SourceFile], edits: Sequence[SourceEdit], section: str, name: str
 ) -> None:
     """Raise RenameRefused unless exactly one resource has the alias after the edits.
 
@@ -159,7 +159,7 @@ def _require_unique_alias(
         raise _shared_options_error(section, name)
 
 
-def _has_alias(sources: Sequence[Source], section: str, name: str, earlier_name: str) -> bool:
+def _has_alias(sources: Sequence[SourceFile], section: str, name: str, earlier_name: str) -> bool:
     """Return whether an entry, or each instance of the entry, has the alias.
 
     `earlier_name` is the full name without the key of an instance.
@@ -216,7 +216,7 @@ def _get_name_prefix(topology: TopologyText, entry: NamedEntry) -> str:
 
 
 def _insert_first_item(
-    source: Source, node: MappingNode | SequenceNode, item_text: str
+    source: SourceFile, node: MappingNode | SequenceNode, item_text: str
 ) -> SourceEdit:
     """Return the edit for a new first item of a mapping or list, in the present style."""
     line, column = node.position.line - 1, node.position.column - 1

@@ -46,7 +46,7 @@ class NamedEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ExpressionPath:
     """A dotted path in an expression, such as `clusters.train.id`, with the span of each step."""
 
     steps: tuple[str, ...]
@@ -70,14 +70,14 @@ class Outline:
         """Return the names in a section, in the order of the text."""
         return [name for entry_section, name in self.entries if entry_section == section]
 
-    def list_references(self) -> Iterator[Reference]:
+    def list_references(self) -> Iterator[ExpressionPath]:
         """Yield the references in all expressions, in the order of the text."""
         for number, line in enumerate(self.lines):
             for expression in _EXPRESSION.finditer(line):
                 start = expression.start(1)
                 yield from find_references(expression[1], lambda at, s=start, n=number: (n, s + at))  # type: ignore[misc]
 
-    def find_reference_at(self, line: int, column: int) -> tuple[Reference, int] | None:
+    def find_reference_at(self, line: int, column: int) -> tuple[ExpressionPath, int] | None:
         """Return the reference under the cursor and the index of the step there, or None."""
         for reference in self.list_references():
             for step_index, span in enumerate(reference.spans):
@@ -125,7 +125,7 @@ def _list_entries(lines: Sequence[str]) -> Iterator[NamedEntry]:
 
 def find_references(
     expression: str, get_position: Callable[[int], tuple[int, int]]
-) -> Iterator[Reference]:
+) -> Iterator[ExpressionPath]:
     """Yield the references in an expression, also inside brackets.
 
     `get_position` returns line and column of a character of the expression in the file.
@@ -144,7 +144,7 @@ def find_references(
             begin = step.start(group) + step[group].find(name)
             steps.append(name)
             spans.append(_build_span(get_position, begin, begin + len(name)))
-        yield Reference(tuple(steps), tuple(spans))
+        yield ExpressionPath(tuple(steps), tuple(spans))
 
 
 def _build_span(get_position: Callable[[int], tuple[int, int]], begin: int, end: int) -> Span:

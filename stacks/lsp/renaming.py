@@ -27,8 +27,8 @@ from gpuform.stacks.lsp.aliases import (
     list_case_resources,
 )
 from gpuform.stacks.lsp.checking import check_topology
-from gpuform.stacks.lsp.cursor import NamedEntry, Reference, Span
-from gpuform.stacks.lsp.sources import Source, parse_source
+from gpuform.stacks.lsp.cursor import ExpressionPath, NamedEntry, Span
+from gpuform.stacks.lsp.sources import SourceFile, parse_source
 from gpuform.stacks.lsp.topology_text import TopologyText
 from gpuform.stacks.multi_stack import list_stacks_with_settings
 from gpuform.stacks.topology.scope import parse_template
@@ -85,7 +85,7 @@ def build_rename_edits(
     return edits
 
 
-def _require_free_name(name: str, entry: NamedEntry, sources: Sequence[Source]) -> None:
+def _require_free_name(name: str, entry: NamedEntry, sources: Sequence[SourceFile]) -> None:
     """Raise RenameRefused if the name is not valid or taken, or a file is not valid YAML."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise RenameRefused(
@@ -100,7 +100,7 @@ def _require_free_name(name: str, entry: NamedEntry, sources: Sequence[Source]) 
             )
 
 
-def _require_readable(source: Source) -> None:
+def _require_readable(source: SourceFile) -> None:
     """Raise RenameRefused if the file has a problem, so that its names are unknown."""
     problem = next(iter(source.problems), None)
     if problem is not None:
@@ -111,7 +111,7 @@ def _require_readable(source: Source) -> None:
 
 
 def _build_name_edits(
-    sources: Sequence[Source], entry: NamedEntry, new_name: str
+    sources: Sequence[SourceFile], entry: NamedEntry, new_name: str
 ) -> Iterator[SourceEdit]:
     """Yield the edits of the entry's own name and of the references to the entry."""
     for source in sources:
@@ -123,7 +123,9 @@ def _build_name_edits(
                 yield _build_reference_edit(source, reference, new_name)
 
 
-def _build_reference_edit(source: Source, reference: Reference, new_name: str) -> SourceEdit:
+def _build_reference_edit(
+    source: SourceFile, reference: ExpressionPath, new_name: str
+) -> SourceEdit:
     """Return the edit of one reference, with brackets around a name like `my-key`."""
     root, span = reference.spans[:2]
     line = source.lines[span.line]
@@ -138,7 +140,7 @@ def _build_reference_edit(source: Source, reference: Reference, new_name: str) -
 
 
 def _require_same_references(
-    sources: Sequence[Source], edits: Iterable[SourceEdit], entry: NamedEntry, new_name: str
+    sources: Sequence[SourceFile], edits: Iterable[SourceEdit], entry: NamedEntry, new_name: str
 ) -> None:
     """Raise RenameRefused unless the edited files have the same references, with the new name."""
     edits_by_file = group_edits_by_file(edits)
@@ -221,7 +223,7 @@ def _build_settings_edits(
                 )
 
 
-def _read_source(topology: TopologyText, path: Path) -> Source:
+def _read_source(topology: TopologyText, path: Path) -> SourceFile:
     """Parse a file, with the text from the editor or else from disk. Raises OSError."""
     text = topology.open_texts.get(path.resolve())
     if text is None:
@@ -232,7 +234,7 @@ def _read_source(topology: TopologyText, path: Path) -> Source:
 def _build_test_edits(
     topology: TopologyText,
     project: Project,
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     entry: NamedEntry,
     new_name: str,
 ) -> Iterator[SourceEdit]:
@@ -266,7 +268,7 @@ def _match_exact_name(name: str) -> Callable[[str], int | None]:
 
 
 def _match_resource_name(
-    topology: TopologyText, sources: Sequence[Source], entry: NamedEntry
+    topology: TopologyText, sources: Sequence[SourceFile], entry: NamedEntry
 ) -> Callable[[str], int | None]:
     """Return a function from a name in a test case to the offset of the resource's name.
 

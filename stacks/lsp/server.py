@@ -14,7 +14,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import TextDocument
 
-from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.document.diagnostics import DocumentDiagnostic
 from gpuform.stacks.lsp.aliases import RenameRefused, group_edits_by_file
 from gpuform.stacks.lsp.checking import check_topology, get_problem_span
 from gpuform.stacks.lsp.cursor import Span
@@ -187,7 +187,7 @@ class EditorSession:
         }
 
     def _publish_diagnostics(
-        self, uri: str, problems_by_file: Mapping[Path, list[Diagnostic]]
+        self, uri: str, problems_by_file: Mapping[Path, list[DocumentDiagnostic]]
     ) -> None:
         """Send the problems of each file, and empty lists for files without problems now."""
         problems_by_uri = {
@@ -201,7 +201,7 @@ class EditorSession:
         if problems_by_uri:
             self._published_uris[uri] = set(problems_by_uri)
 
-    def _send_diagnostics(self, uri: str, problems: list[Diagnostic]) -> None:
+    def _send_diagnostics(self, uri: str, problems: list[DocumentDiagnostic]) -> None:
         """Send the editor the problems of a file in place of earlier ones; none clears the file."""
         document, path = self._open_documents.get(uri), _uri_to_path(uri)
         lines = self._read_lines(path) if problems and path is not None else []

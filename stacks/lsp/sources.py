@@ -20,14 +20,20 @@ from gpuform.stacks.document.reading import LINE_BREAK, LOADER, read_text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.lsp.cursor import NAMED_SECTIONS, NamedEntry, Reference, Span, find_references
+from gpuform.stacks.lsp.cursor import (
+    NAMED_SECTIONS,
+    ExpressionPath,
+    NamedEntry,
+    Span,
+    find_references,
+)
 from gpuform.stacks.topology.files import get_inclusions
 
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A parsed YAML file. With `problems`, the tree is incomplete."""
 
     path: Path
@@ -108,7 +114,7 @@ class Source:
         return LINE_BREAK.split(self.text)
 
     @cached_property
-    def references(self) -> Sequence[Reference]:
+    def references(self) -> Sequence[ExpressionPath]:
         """Return the references in all expressions in the order of the text, not in comments."""
         return list(self._find_references())
 
@@ -129,7 +135,7 @@ class Source:
             style = event.style if event.style in ("'", '"') else ""
             yield (begin.line, begin.column), (end.line, end.column), style
 
-    def _find_references(self) -> Iterator[Reference]:
+    def _find_references(self) -> Iterator[ExpressionPath]:
         """Yield the references in all expressions of the file."""
         ends = [0, *(line_break.end() for line_break in LINE_BREAK.finditer(self.text))]
         for event in self._expression_events:
@@ -153,7 +159,7 @@ class Source:
 class Sources:
     """All files of a project's topology, by namespace: the files that share their names."""
 
-    namespaces: Sequence[Sequence[Source]]
+    namespaces: Sequence[Sequence[SourceFile]]
 
     @classmethod
     def read_project(
@@ -171,7 +177,7 @@ class Sources:
                 reader.read(topology_path)
         return cls(reader.namespaces)
 
-    def list_sharing(self, path: Path) -> list[Source]:
+    def list_sharing(self, path: Path) -> list[SourceFile]:
         """Return the files in the namespaces of a file, with the file itself."""
         path = path.resolve()
         own_namespaces = [
@@ -183,7 +189,7 @@ class Sources:
             {source.path: source for namespace in own_namespaces for source in namespace}.values()
         )
 
-    def list_inclusions(self, path: Path) -> Iterator[tuple[Source, MappingNode]]:
+    def list_inclusions(self, path: Path) -> Iterator[tuple[SourceFile, MappingNode]]:
         """Yield the inclusions of a file's namespace as a module, each with the including file."""
         own_paths = {source.path for source in self.list_sharing(path)}
         known_inclusions: set[tuple[Path, SourcePosition]] = set()
@@ -227,7 +233,7 @@ class _SourceReader:
     def __init__(self, texts: Mapping[Path, str]) -> None:
         self._texts = texts
         self._started_paths: set[Path] = set()
-        self.namespaces: list[list[Source]] = []
+        self.namespaces: list[list[SourceFile]] = []
 
     def has_read(self, path: Path) -> bool:
         """Return True if a file is part of a namespace that was read already."""
@@ -249,7 +255,7 @@ class _SourceReader:
                 if module_path is not None and module_path.is_file():
                     self.read(module_path)
 
-    def _read_with_included(self, path: Path, known_paths: set[Path]) -> Iterator[Source]:
+    def _read_with_included(self, path: Path, known_paths: set[Path]) -> Iterator[SourceFile]:
         """Yield a file and the files that it includes by path, except for `known_paths`."""
         path = path.resolve()
         text = self._texts.get(path)
@@ -265,14 +271,14 @@ class _SourceReader:
 
 
 @lru_cache(maxsize=64)
-def parse_source(path: Path, text: str) -> Source:
+def parse_source(path: Path, text: str) -> SourceFile:
     """Parse the text of a file.
 
     Results are cached: an editor asks about the same text many times.
     """
     problems = Diagnostics()
     root = read_text(text, path.name, problems)
-    return Source(path, text, root, problems)
+    return SourceFile(path, text, root, problems)
 
 
 def _list_entries(node: Node) -> Iterator[Entry]:

@@ -16,7 +16,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project, find_topology_file
 from gpuform.stacks.expressions.filters import FILTERS
 from gpuform.stacks.expressions.sandbox import SANDBOX
-from gpuform.stacks.lsp.cursor import Cursor, NamedEntry, Outline, Reference, Span
+from gpuform.stacks.lsp.cursor import Cursor, ExpressionPath, NamedEntry, Outline, Span
 from gpuform.stacks.lsp.sources import Sources, parse_source
 from gpuform.stacks.lsp.vocabulary import Word, find_outputs, find_words, list_values
 
@@ -449,7 +449,7 @@ class TopologyText:
         )
         return [Completion(name, "output") for name in names]
 
-    def _describe_reference(self, reference: Reference, step_index: int) -> str:
+    def _describe_reference(self, reference: ExpressionPath, step_index: int) -> str:
         """Return the description of one step of a reference in Markdown, empty if unknown."""
         root, *rest = reference.steps
         if step_index == 0:

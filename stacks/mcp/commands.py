@@ -41,7 +41,7 @@ _KEY_PREFIX: Final = re.compile(r"[A-Za-z0-9]{1,8}[_-](?:[A-Za-z0-9]{1,6}[_-]){0
 
 
 @dataclass(frozen=True, slots=True)
-class CommandResult:
+class AgentCommandResult:
     """The result of an ended command, with masked secrets."""
 
     exit_code: int
@@ -61,7 +61,7 @@ class CommandResult:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandRunner:
+class AgentCommandRunner:
     """Run commands in folders, with the environment of this process.
 
     Unless it `runs_programs`, no command switches to the interpreter that a project names.
@@ -72,14 +72,14 @@ class CommandRunner:
 
     def run(
         self, folder: Path, *arguments: str, environ: Mapping[str, str] | None = None
-    ) -> CommandResult:
+    ) -> AgentCommandResult:
         """Run one command on a project's own files, with read-only access.
 
         Raises:
             RequestRefused: the command did not end in time.
         """
         result = self._run(folder, arguments, {**self._environ, **(environ or {})})
-        return CommandResult(
+        return AgentCommandResult(
             result.exit_code, self.redact(result.stdout), self.redact(result.stderr)
         )
 
@@ -89,7 +89,7 @@ class CommandRunner:
         *arguments: str,
         needs_platforms: bool,
         environ: Mapping[str, str] | None = None,
-    ) -> CommandResult:
+    ) -> AgentCommandResult:
         """Run one command on files partly written by an agent.
 
         With `needs_platforms` the command gets the secrets for platforms and backends, otherwise
@@ -112,7 +112,7 @@ class CommandRunner:
         )
         secret_parts = [_KEY_PREFIX.sub("", value, count=1) for value in kept_secrets]
         redactor = Redactor([part for part in secret_parts if len(part) >= _MIN_SECRET_LENGTH])
-        return CommandResult(
+        return AgentCommandResult(
             result.exit_code, redactor.redact(result.stdout), redactor.redact(result.stderr)
         )
 
@@ -124,7 +124,7 @@ class CommandRunner:
 
     def _run(
         self, folder: Path, arguments: Sequence[str], environ: Mapping[str, str]
-    ) -> CommandResult:
+    ) -> AgentCommandResult:
         """Run one command with read-only access, and return its unmasked output.
 
         Raises:
@@ -155,7 +155,7 @@ class CommandRunner:
         output_text, error_text = (
             stream.decode("utf-8", "replace") for stream in (completed.stdout, completed.stderr)
         )
-        return CommandResult(completed.returncode, output_text, error_text)
+        return AgentCommandResult(completed.returncode, output_text, error_text)
 
 
 def _is_needed_to_ask(name: str) -> bool:

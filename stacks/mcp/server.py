@@ -34,11 +34,11 @@ def serve(root: Path, *, runs_programs: bool) -> None:
     from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
     from mcp.types import ToolAnnotations  # noqa: PLC0415 - as above
 
-    from gpuform.stacks.mcp.commands import CommandRunner  # noqa: PLC0415 - as above
+    from gpuform.stacks.mcp.commands import AgentCommandRunner  # noqa: PLC0415 - as above
     from gpuform.stacks.mcp.projects import INSTRUCTIONS, Projects  # noqa: PLC0415 - as above
     from gpuform.stacks.mcp.tools import Tools  # noqa: PLC0415 - as above
 
-    tools = Tools(Projects(root.resolve()), CommandRunner(runs_programs=runs_programs))
+    tools = Tools(Projects(root.resolve()), AgentCommandRunner(runs_programs=runs_programs))
     server = MCPServer(
         "gpuform", instructions=INSTRUCTIONS, version=version("gpuform"), log_level="ERROR"
     )

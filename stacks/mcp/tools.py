@@ -23,7 +23,7 @@ from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.help_pages import find_page, list_page_names, read_page
-from gpuform.stacks.mcp.commands import CommandResult, CommandRunner, run_simulation
+from gpuform.stacks.mcp.commands import AgentCommandResult, AgentCommandRunner, run_simulation
 from gpuform.stacks.mcp.projects import (
     Answer,
     ProjectFolder,
@@ -69,7 +69,7 @@ class Tools:
     """The tools for the projects of one folder. `commands` decides whether programs may run."""
 
     projects: Projects
-    commands: CommandRunner = field(default_factory=CommandRunner)
+    commands: AgentCommandRunner = field(default_factory=AgentCommandRunner)
     _save_lock: threading.Lock = field(default_factory=threading.Lock)
     """Serializes `save_plan`: an answer must describe the plan of its own call."""
 
@@ -329,7 +329,7 @@ class Tools:
         ]
         return json.dumps(find_schedulers(inputs))
 
-    def _export_stack(self, project: Project, stack: str) -> CommandResult:
+    def _export_stack(self, project: Project, stack: str) -> AgentCommandResult:
         """Run `gpuform stack export`, and return its result.
 
         Raises:
@@ -369,7 +369,7 @@ class Tools:
         return Answer.model_validate_json(redacted)
 
 
-def _get_resources(export_result: CommandResult) -> list[dict[str, Any]]:
+def _get_resources(export_result: AgentCommandResult) -> list[dict[str, Any]]:
     """Return the resources in an exported state; empty if the state has none."""
     return (export_result.parse_json() or {}).get("deployment", {}).get("resources") or []
 
@@ -379,7 +379,7 @@ def _get_command(plan: Plan) -> str:
     return "up" if plan.operation == "update" else plan.operation
 
 
-def _build_failure(result: CommandResult) -> Answer:
+def _build_failure(result: AgentCommandResult) -> Answer:
     """Return the failure of a command with the command's output as data.
 
     Programs and platforms may have written parts of the output.

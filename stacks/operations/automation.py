@@ -24,7 +24,7 @@ from gpuform.stacks.operations.runs.results import OutputValue, RunResult, conve
 from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.operations.status_reading import DriftResult, find_drift, read_status
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
-from gpuform.stacks.review.text.status_text import Status
+from gpuform.stacks.review.text.status_text import StatusReport
 
 OnEvent = Callable[[OperationEvent], None]
 """Receives events one at a time; `Interrupted` and `Message` come from any thread."""
@@ -196,7 +196,7 @@ def outputs(stack: SelectedStack) -> dict[str, OutputValue]:
     return convert_outputs(stack_outputs)
 
 
-def status(stack: SelectedStack, *, refresh: bool = False, emulate: bool = False) -> Status:
+def status(stack: SelectedStack, *, refresh: bool = False, emulate: bool = False) -> StatusReport:
     """Return the stack's resources with state, GPUs and cost; with `refresh` ask the platforms.
 
     Nothing is locked and nothing is written. With `emulate` the platforms are those of the

@@ -15,7 +15,7 @@ from typing import Final
 from gpuform.providers.catalog import require_platform
 from gpuform.providers.offering import list_existing_objects
 from gpuform.providers.operations import Settings
-from gpuform.stacks.declaration_writer.declarations import ConfigReference, ResourceReference, Value
+from gpuform.stacks.declaration_writer.declarations import ConfigReference, DeclaredReference, Value
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import read_text
@@ -133,7 +133,7 @@ def _parse_set_value(name: str, value_text: str) -> Value:
 
 def _find_parent(
     parent_name: str | None, stack: Stack, declarations: ProjectDeclarations
-) -> tuple[str, ResourceReference | None]:
+) -> tuple[str, DeclaredReference | None]:
     """Return the URN and the reference of the declared resource with this name or URN.
 
     Without a name there is no parent: an empty URN and None.

@@ -46,7 +46,7 @@ from gpuform.stacks.pricing.price_book import PriceBook
 from gpuform.stacks.pricing.usage import compute_current_usage
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
-from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, Status
+from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, StatusReport
 from gpuform.stacks.review.value_text import short_type, to_display_value
 from gpuform.stacks.schedule.calendar import IdleWatch
 from gpuform.stacks.schedule.noticing import list_entry_notices
@@ -61,7 +61,7 @@ def read_status(
     refresh: bool = False,
     emulate: bool = False,
     root: Path | None = None,
-) -> Status:
+) -> StatusReport:
     """Return the stack's status by the state, or with `refresh` by the platforms.
 
     Nothing is locked and nothing is changed. The state of an emulated stack is shown without
@@ -93,7 +93,7 @@ def build_status(
     emulated: bool,
     lock_holder: str,
     now: Callable[[], float] = time.time,
-) -> Status:
+) -> StatusReport:
     """Build the status of an open stack from the state, or with `refresh` from the platforms.
 
     Lens is asked wherever it is configured, also without `refresh`. A platform that cannot be asked
@@ -147,7 +147,7 @@ def build_status(
     # The clock of the machine that wrote the state may be ahead.
     age = max(0.0, now() - _parse_time(stack.snapshot.manifest.time))
     shown_cost = cost if is_priced else None
-    return Status(
+    return StatusReport(
         stack.name,
         statuses,
         monitoring,

@@ -22,7 +22,7 @@ from gpuform.stacks.operations.opening.selected_stack import SelectedStack, crea
 from gpuform.stacks.topology_export.applying import (
     WRITING_ACTIONS,
     Change,
-    Target,
+    ExportTarget,
     apply_changes,
     find_served_version,
     plan_changes,
@@ -232,11 +232,11 @@ def _build_manifests(
 
 def _build_target(
     stack: Stack, topology: StackTopology, options: TopologyOptions, kubernetes: KubernetesCluster
-) -> Target:
+) -> ExportTarget:
     """Build the target of a write: the Kubernetes, and the records of earlier writes."""
     records = WriteRecords(stack.get_intents().records)
     written = records.read(kubernetes.key, options.form)
-    return Target(kubernetes.client, records, written, build_owner_label(topology))
+    return ExportTarget(kubernetes.client, records, written, build_owner_label(topology))
 
 
 __all__ = [

@@ -14,7 +14,7 @@ from gpuform.providers import permissions
 from gpuform.providers.context import Clock, ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import Verdict, find_creation_time, format_moment
+from gpuform.providers.lifetime import IdlenessVerdict, find_creation_time, format_moment
 from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Intents
@@ -64,7 +64,7 @@ class TimeTable:
 
     now: float
     approved: Mapping[str, bool] | None = None
-    idle: Callable[[ResourceState], Verdict | None] = lambda _: None
+    idle: Callable[[ResourceState], IdlenessVerdict | None] = lambda _: None
     """Returns the idle verdict of an entry, from whoever asks the platforms."""
     later: float | None = None
     is_emulated: bool = False
@@ -180,9 +180,9 @@ class IdleWatch:
     settings: Settings
     clock: Clock
     intents: Intents
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    verdicts: dict[str, IdlenessVerdict] = field(default_factory=dict)
 
-    def __call__(self, entry: ResourceState) -> Verdict | None:
+    def __call__(self, entry: ResourceState) -> IdlenessVerdict | None:
         """Return whether the resource is idle; None without an idle limit, or if it is off already.
 
         If the platform does not answer, the verdict is "not idle", with the reason.
@@ -205,7 +205,9 @@ class IdleWatch:
                 verdict = lifecycle.judge_idleness(self.settings, entry.id, idleness)
         except GpuformError as error:
             # An error must never stop a resource.
-            verdict = Verdict(is_idle=False, because=f"its idleness is unknown: {error.message}")
+            verdict = IdlenessVerdict(
+                is_idle=False, because=f"its idleness is unknown: {error.message}"
+            )
         if verdict is not None:
             self.verdicts[entry.urn] = verdict
         return verdict

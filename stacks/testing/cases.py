@@ -22,7 +22,7 @@ from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.multi_stack import list_stacks_with_settings
 from gpuform.stacks.testing.report import ExpandedEntry
-from gpuform.stacks.topology.declarations import Group, Instance, ModuleInstance, Repetition
+from gpuform.stacks.topology.declarations import Instance, InstanceGroup, ModuleInstance, Repetition
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan as plan_topology
@@ -270,7 +270,7 @@ def list_entries(project: Project, stack: str) -> list[ExpandedEntry] | None:
     ]
 
 
-def _describe_entry(group: Group[Any], module: ModuleInstance | None) -> ExpandedEntry:
+def _describe_entry(group: InstanceGroup[Any], module: ModuleInstance | None) -> ExpandedEntry:
     """Describe an entry of the topology with its instances and the names of its resources."""
     return ExpandedEntry(
         group.declaration.address,
@@ -282,7 +282,7 @@ def _describe_entry(group: Group[Any], module: ModuleInstance | None) -> Expande
     )
 
 
-def _list_resource_names(group: Group[Any], module: ModuleInstance | None) -> Iterator[str]:
+def _list_resource_names(group: InstanceGroup[Any], module: ModuleInstance | None) -> Iterator[str]:
     """Yield the names of an entry's resources, also of instances left out by `when`.
 
     `*` stands for names unknown before the run.

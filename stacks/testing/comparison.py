@@ -26,7 +26,7 @@ _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class UnmetExpectation:
     """A difference from an expectation, and the position of the expectation in the test file."""
 
     position: SourcePosition
@@ -36,7 +36,7 @@ class Finding:
         return f"{self.position}: {self.message}"
 
 
-def compare_run(case: Case, report: RunReport) -> list[Finding]:
+def compare_run(case: Case, report: RunReport) -> list[UnmetExpectation]:
     """Return every difference between the run and the case's expectations; none if the case passes.
 
     Secrets are masked in the messages.
@@ -51,7 +51,7 @@ class _Comparison:
     case: Case
     report: RunReport
 
-    def list_findings(self) -> Iterator[Finding]:
+    def list_findings(self) -> Iterator[UnmetExpectation]:
         """Yield a finding for each difference between the expectations of the case and the report.
 
         Problems of the case itself are the only findings, if there are any.
@@ -59,7 +59,7 @@ class _Comparison:
         expect = self.case.expect
         if self.report.case_problems:
             yield from (
-                Finding(self.case.get_position(*path_in_case), message)
+                UnmetExpectation(self.case.get_position(*path_in_case), message)
                 for path_in_case, message in self.report.case_problems
             )
             # Nothing ran as described, so that no other comparison means anything.
@@ -75,7 +75,7 @@ class _Comparison:
         if expect.takes is not None:
             yield from self._compare_duration(expect.takes)
 
-    def _compare_plan_fields(self, expect: ExpectInputs) -> Iterator[Finding]:
+    def _compare_plan_fields(self, expect: ExpectInputs) -> Iterator[UnmetExpectation]:
         """Yield the findings on the plan: actions, properties, replacements, gates and cost."""
         if expect.plan is not None:
             yield from self._compare_actions(expect.plan)
@@ -88,7 +88,7 @@ class _Comparison:
         if expect.hourly_cost is not None:
             yield from self._compare_hourly_cost(expect.hourly_cost)
 
-    def _compare_final_state(self, expect: ExpectInputs) -> Iterator[Finding]:
+    def _compare_final_state(self, expect: ExpectInputs) -> Iterator[UnmetExpectation]:
         """Yield the findings on the final state: resources, outputs and objects."""
         for name, values in (expect.resources or {}).items():
             yield from self._compare_resource(name, values)
@@ -106,7 +106,7 @@ class _Comparison:
         for kind, expected_objects in (expect.objects or {}).items():
             yield from self._compare_objects(kind, expected_objects)
 
-    def _compare_ending(self) -> Iterator[Finding]:
+    def _compare_ending(self) -> Iterator[UnmetExpectation]:
         """Yield a finding if the run has another ending than expected.
 
         Without `result` the run should succeed, or with an expected `error` end in any other way.
@@ -128,7 +128,7 @@ class _Comparison:
             )
             yield self._create_finding(steps, message + errors)
 
-    def _check_events(self) -> Iterator[Finding]:
+    def _check_events(self) -> Iterator[UnmetExpectation]:
         """Yield a finding for each event without effect: the case tested nothing."""
         for number in self.report.pending_events:
             event = (self.case.inputs.events or ())[number]
@@ -137,14 +137,14 @@ class _Comparison:
             duration = format_duration(self.report.final_state.seconds)
             run_end = "was killed" if self.report.ending == KILLED else f"ended after {duration}"
             message = f"the event {trigger} did not happen: the run {run_end}"
-            yield Finding(self.case.get_position("events", number), message)
+            yield UnmetExpectation(self.case.get_position("events", number), message)
         for number, message in self.report.fault_mismatches.items():
-            yield Finding(self.case.get_position("events", number), message)
+            yield UnmetExpectation(self.case.get_position("events", number), message)
         for number, reason in self.report.failed_events.items():
             message = f"the event cannot happen: {reason}"
-            yield Finding(self.case.get_position("events", number), message)
+            yield UnmetExpectation(self.case.get_position("events", number), message)
 
-    def _check_stack_references(self) -> Iterator[Finding]:
+    def _check_stack_references(self) -> Iterator[UnmetExpectation]:
         """Yield a finding for each declared stack reference unused by the program.
 
         Stacks named only in the file's defaults may be meant for other cases.
@@ -159,11 +159,11 @@ class _Comparison:
             ):
                 read_stacks = ", ".join(plan.stack_references) or "no stack"
                 message = f"the program does not read {name}; it reads {read_stacks}"
-                yield Finding(self.case.get_position("stack_references", name), message)
+                yield UnmetExpectation(self.case.get_position("stack_references", name), message)
 
     def _compare_messages(
         self, field_name: str, expected_texts: Iterable[str], messages: Sequence[str]
-    ) -> Iterator[Finding]:
+    ) -> Iterator[UnmetExpectation]:
         """Yield a finding for each expected text that no message contains; white space is ignored.
 
         `field_name` is `error` or `warning`.
@@ -178,7 +178,7 @@ class _Comparison:
                 finding = f"no {field_name} contains {text!r}; the run reports{reported}"
                 yield self._create_finding((field_name, number), finding)
 
-    def _compare_actions(self, expected_actions: Mapping[str, str]) -> Iterator[Finding]:
+    def _compare_actions(self, expected_actions: Mapping[str, str]) -> Iterator[UnmetExpectation]:
         """Yield a finding for each differing planned action, and for each unexpected change."""
         if self.report.plan is None:
             yield self._create_finding(("plan",), "the run has no plan")
@@ -208,13 +208,15 @@ class _Comparison:
                 message = f"{change.name}: expected no change, planned {_describe_action(change)}"
                 yield self._create_finding(("plan",), message)
 
-    def _compare_properties(self, name: str, values: Mapping[str, Any]) -> Iterator[Finding]:
+    def _compare_properties(
+        self, name: str, values: Mapping[str, Any]
+    ) -> Iterator[UnmetExpectation]:
         """Yield a finding for each property that is not planned with the expected value.
 
         Secret values, and values known only after apply, cannot be compared: each gives a finding.
         """
         change = self._find_change("properties", name)
-        if isinstance(change, Finding):
+        if isinstance(change, UnmetExpectation):
             yield change
             return
         changes_by_path = {
@@ -239,10 +241,12 @@ class _Comparison:
                 message = f"{name}.{path}: expected {_format_value(value)}, planned {planned}"
                 yield self._create_finding(steps, message)
 
-    def _compare_replacement_causes(self, name: str, paths: Sequence[str]) -> Iterator[Finding]:
+    def _compare_replacement_causes(
+        self, name: str, paths: Sequence[str]
+    ) -> Iterator[UnmetExpectation]:
         """Yield a finding unless exactly the properties `paths` force a planned replacement."""
         change = self._find_change("replaced_by", name)
-        if isinstance(change, Finding):
+        if isinstance(change, UnmetExpectation):
             yield change
         elif change.action != "replace":
             message = f"{name}: expected replace, planned {_describe_action(change)}"
@@ -256,7 +260,7 @@ class _Comparison:
             )
             yield self._create_finding(("replaced_by", name), message)
 
-    def _compare_verdict(self, name: str, verdict: Verdict) -> Iterator[Finding]:
+    def _compare_verdict(self, name: str, verdict: Verdict) -> Iterator[UnmetExpectation]:
         """Yield a finding if the gate has another verdict, or is unknown."""
         plan = self.report.plan
         gates = {gate.name: gate for gate in (plan.gates if plan else None) or ()}
@@ -268,7 +272,9 @@ class _Comparison:
             message = f"gate {name}: expected {verdict}, got {get_verdict(gates[name])}"
             yield self._create_finding(("gates", name), message + gate_findings)
 
-    def _compare_hourly_cost(self, expected_costs: Mapping[str, float]) -> Iterator[Finding]:
+    def _compare_hourly_cost(
+        self, expected_costs: Mapping[str, float]
+    ) -> Iterator[UnmetExpectation]:
         """Yield a finding for each currency whose cost after the run differs or is unknown."""
         plan = self.report.plan
         after = plan.cost.after if plan is not None and plan.cost is not None else None
@@ -283,7 +289,7 @@ class _Comparison:
                 message = f"hourly cost in {currency}: expected {amount}, planned {planned}"
                 yield self._create_finding(("hourly_cost", currency), message)
 
-    def _compare_resource(self, name: str, values: Mapping[str, Any]) -> Iterator[Finding]:
+    def _compare_resource(self, name: str, values: Mapping[str, Any]) -> Iterator[UnmetExpectation]:
         """Yield a finding for each differing value of the matching resources, or if none match.
 
         `values` are the expected values by property path.
@@ -311,7 +317,7 @@ class _Comparison:
 
     def _compare_objects(
         self, kind: str, expected_objects: Sequence[ObjectInputs]
-    ) -> Iterator[Finding]:
+    ) -> Iterator[UnmetExpectation]:
         """Yield a finding for each missing, unexpected or differing object of one kind.
 
         An expected object without a status matches any status.
@@ -362,7 +368,7 @@ class _Comparison:
                 steps, f"unexpected object {platform_object['name']} ({platform_object['status']})"
             )
 
-    def _compare_duration(self, expected: DurationInputs) -> Iterator[Finding]:
+    def _compare_duration(self, expected: DurationInputs) -> Iterator[UnmetExpectation]:
         """Yield a finding for each expected bound, `at_least` or `at_most`, that the run broke."""
         duration_s = self.report.final_state.seconds
         for bound, bound_text in (("at_least", expected.at_least), ("at_most", expected.at_most)):
@@ -377,7 +383,7 @@ class _Comparison:
 
     def _compare_value(
         self, steps: tuple[str | int, ...], label: str, expected: Any, actual: OutputValue | None
-    ) -> Iterator[Finding]:
+    ) -> Iterator[UnmetExpectation]:
         """Yield a finding if the actual value is missing or does not match the expected one.
 
         None as `actual` means missing. `steps` locate the expectation below `expect`. A secret
@@ -414,7 +420,7 @@ class _Comparison:
         declared = [name for entry in entries or () for name in entry.resource_names]
         return [*self.report.initial_names, *planned, *declared]
 
-    def _find_change(self, field_name: str, name: str) -> ResourceChange | Finding:
+    def _find_change(self, field_name: str, name: str) -> ResourceChange | UnmetExpectation:
         """Return the only change matched by `name`, or a finding if none or several match."""
         changes = () if self.report.plan is None else self.report.plan.changes
         matching_changes = [change for change in changes if _has_match(name, *_get_names(change))]
@@ -427,9 +433,11 @@ class _Comparison:
         )
         return self._create_finding((field_name, name), f"{name} {problem}")
 
-    def _create_finding(self, steps: tuple[str | int, ...], message: str) -> Finding:
+    def _create_finding(self, steps: tuple[str | int, ...], message: str) -> UnmetExpectation:
         """Return a finding at `steps` below the case's `expect`; no steps mean the case itself."""
-        return Finding(self.case.get_position(*(("expect", *steps) if steps else ())), message)
+        return UnmetExpectation(
+            self.case.get_position(*(("expect", *steps) if steps else ())), message
+        )
 
 
 def matches_expected(expected: Any, actual: Any) -> bool:

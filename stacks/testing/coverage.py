@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.testing.comparison import get_verdict
 from gpuform.stacks.testing.report import ExpandedEntry
-from gpuform.stacks.testing.runner import CaseResult, Status
+from gpuform.stacks.testing.runner import CaseResult, CaseStatus
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Coverage:
     def add_result(self, result: CaseResult) -> None:
         """Add the entries and gates of a case's run; cases not passed are ignored."""
         report = result.report
-        if report is None or result.status is not Status.PASSED:
+        if report is None or result.status is not CaseStatus.PASSED:
             return
         self.cases += 1
         for gate in (report.plan.gates if report.plan is not None else None) or ():

@@ -22,7 +22,7 @@ from typing import Final
 
 from gpuform.stacks.testing.case_run import CaseRunSpec
 from gpuform.stacks.testing.cases import Case, build_chains
-from gpuform.stacks.testing.comparison import Finding, compare_run
+from gpuform.stacks.testing.comparison import UnmetExpectation, compare_run
 from gpuform.stacks.testing.processes import (
     TIME_LIMIT_S,
     CaseProcess,
@@ -32,14 +32,14 @@ from gpuform.stacks.testing.processes import (
 from gpuform.stacks.testing.report import RunReport
 from gpuform.stacks.testing.snapshots import Snapshots
 
-__all__ = ["CaseProcess", "CaseResult", "CaseRunner", "Status", "find_free_ports"]
+__all__ = ["CaseProcess", "CaseResult", "CaseRunner", "CaseStatus", "find_free_ports"]
 
 _PORT_RANGE: Final = (20_000, 32_000)
 """Below the ports that systems give to clients: none takes a port between two cases."""
 _HOST: Final = "127.0.0.1"
 
 
-class Status(StrEnum):
+class CaseStatus(StrEnum):
     """The result of a case."""
 
     PASSED = "passed"
@@ -59,8 +59,8 @@ class CaseResult:
     """
 
     case: Case
-    status: Status
-    findings: Sequence[Finding] = ()
+    status: CaseStatus
+    findings: Sequence[UnmetExpectation] = ()
     seconds: float = 0.0
     report: RunReport | None = None
     error: str = ""
@@ -140,7 +140,7 @@ class CaseRunner:
         folders: dict[str, Path] = {}
         for index, case in enumerate(chain):
             if case.predecessor is not None and case.predecessor not in folders:
-                yield CaseResult(case, Status.SKIPPED)
+                yield CaseResult(case, CaseStatus.SKIPPED)
                 continue
             folder = Path(tempfile.mkdtemp(dir=self._folder))
             if case.predecessor is not None:
@@ -152,7 +152,7 @@ class CaseRunner:
             )
             started_at = time.monotonic()
             result = self._run_case(case, spec, snapshots, started_at)
-            if result.status is Status.PASSED:
+            if result.status is CaseStatus.PASSED:
                 folders[case.name] = folder
             # The emulator and the state are needed only by later cases of the chain.
             if not any(later_case.predecessor == case.name for later_case in chain[index + 1 :]):
@@ -171,11 +171,13 @@ class CaseRunner:
         report = process.run()
         if report is None:
             error = process.error
-            return CaseResult(case, Status.BROKEN, (), time.monotonic() - started_at, None, error)
+            return CaseResult(
+                case, CaseStatus.BROKEN, (), time.monotonic() - started_at, None, error
+            )
         findings = compare_run(case, report)
         if not (findings and self.update):  # a run with findings is not worth a snapshot
             findings += snapshots.find_differences(case, report)
-        status = Status.FAILED if findings else Status.PASSED
+        status = CaseStatus.FAILED if findings else CaseStatus.PASSED
         seconds = time.monotonic() - started_at
         return CaseResult(case, status, findings, seconds, report, "", snapshots.is_updated(case))
 
@@ -222,9 +224,9 @@ def _add_testcase(suite: ET.Element, result: CaseResult) -> None:
         line=str(position.line),
         time=f"{result.seconds:.3f}",
     )
-    if result.status is Status.SKIPPED:
+    if result.status is CaseStatus.SKIPPED:
         _add_element(testcase, "skipped", message=f"{case.predecessor} did not pass")
-    elif result.status is Status.BROKEN:
+    elif result.status is CaseStatus.BROKEN:
         _add_element(testcase, "error", result.error, message="gpuform could not run the case")
     elif result.findings:
         findings = [str(finding) for finding in result.findings]
@@ -248,12 +250,12 @@ def _add_element(parent: ET.Element, tag: str, content: str = "", **attributes: 
 def _count_results(results: Iterable[CaseResult]) -> dict[str, str]:
     """Return JUnit's attributes of a test suite: result counts by status, and total seconds."""
     results = list(results)
-    counts = {status: sum(result.status is status for result in results) for status in Status}
+    counts = {status: sum(result.status is status for result in results) for status in CaseStatus}
     return {
         "tests": str(len(results)),
-        "failures": str(counts[Status.FAILED]),
-        "errors": str(counts[Status.BROKEN]),
-        "skipped": str(counts[Status.SKIPPED]),
+        "failures": str(counts[CaseStatus.FAILED]),
+        "errors": str(counts[CaseStatus.BROKEN]),
+        "skipped": str(counts[CaseStatus.SKIPPED]),
         "time": f"{sum(result.seconds for result in results):.3f}",
     }
 

@@ -22,7 +22,7 @@ from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.operations.runs.results import OutputValue
 from gpuform.stacks.testing.case_run import get_address
 from gpuform.stacks.testing.cases import Case
-from gpuform.stacks.testing.comparison import Finding, get_verdicts
+from gpuform.stacks.testing.comparison import UnmetExpectation, get_verdicts
 from gpuform.stacks.testing.report import RunReport
 from gpuform.stacks.topology.files import format_path
 
@@ -44,7 +44,7 @@ class Snapshots:
     _new_contents: dict[Path, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def find_differences(self, case: Case, report: RunReport) -> Iterator[Finding]:
+    def find_differences(self, case: Case, report: RunReport) -> Iterator[UnmetExpectation]:
         """Yield a finding if the case has a snapshot different from the run.
 
         Only the values of the file are compared, not its layout or comments. With `update` nothing
@@ -67,9 +67,9 @@ class Snapshots:
                 self._new_contents[path] = _HEADER + new_content
         elif old_content is None:
             hint = "`gpuform test --update` writes it"
-            yield Finding(position, f"snapshot {path.name} does not exist yet: {hint}")
+            yield UnmetExpectation(position, f"snapshot {path.name} does not exist yet: {hint}")
         elif isinstance(old_content, _InvalidYaml):
-            yield Finding(
+            yield UnmetExpectation(
                 old_content.position, f"the snapshot is not valid YAML: {old_content.problem}"
             )
         else:
@@ -82,7 +82,9 @@ class Snapshots:
                 lineterm="",
             )
             differences = "\n  ".join(lines)
-            yield Finding(position, f"the run differs from {FOLDER}/{path.name}:\n  {differences}")
+            yield UnmetExpectation(
+                position, f"the run differs from {FOLDER}/{path.name}:\n  {differences}"
+            )
 
     def is_updated(self, case: Case) -> bool:
         """Return whether `save` will write the case's snapshot."""

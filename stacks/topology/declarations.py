@@ -168,7 +168,7 @@ _Made = TypeVar("_Made", bound=Repetition[Any])
 
 
 @dataclass(slots=True)
-class Group(Generic[_Made]):
+class InstanceGroup(Generic[_Made]):
     """The instances of a declaration by key.
 
     `absent` holds the keys whose `when` is false. `open` is True while the keys are unknown.
@@ -180,7 +180,7 @@ class Group(Generic[_Made]):
     open: bool = False
 
 
-Groups = Mapping[str, Mapping[str, Group[Instance]]]
+Groups = Mapping[str, Mapping[str, InstanceGroup[Instance]]]
 """The groups of a file by section and name."""
 
 
@@ -188,8 +188,8 @@ Groups = Mapping[str, Mapping[str, Group[Instance]]]
 class ModuleInstance(Repetition[Inclusion]):
     """An instance of a module. Its groups and modules are empty until the module is expanded."""
 
-    groups: dict[str, dict[str, Group[Instance]]] = field(default_factory=dict)
-    modules: "dict[str, Group[ModuleInstance]]" = field(default_factory=dict)
+    groups: dict[str, dict[str, InstanceGroup[Instance]]] = field(default_factory=dict)
+    modules: "dict[str, InstanceGroup[ModuleInstance]]" = field(default_factory=dict)
 
     @property
     def is_expanded(self) -> bool:
@@ -206,5 +206,5 @@ class ModuleInstance(Repetition[Inclusion]):
                 yield from module.list_resources()
 
 
-Modules = Mapping[str, Group[ModuleInstance]]
+Modules = Mapping[str, InstanceGroup[ModuleInstance]]
 """The groups of modules by name."""

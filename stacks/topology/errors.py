@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pulumi
 
-from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.document.diagnostics import DocumentDiagnostic
 from gpuform.stacks.engine.errors import EngineError
 
 
@@ -17,6 +17,6 @@ class TopologyError(EngineError, pulumi.RunError):
 
     help_page = "reference/topology"
 
-    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+    def __init__(self, diagnostics: Iterable[DocumentDiagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
         super().__init__("\n".join(map(str, self.diagnostics)))

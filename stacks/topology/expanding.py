@@ -21,9 +21,9 @@ from gpuform.stacks.expressions.values import ForeignReference, find_foreign_ref
 from gpuform.stacks.topology.declarations import (
     ALONE,
     MODULES,
-    Group,
     Inclusion,
     Instance,
+    InstanceGroup,
     ModuleInstance,
     Repeatable,
     Repetition,
@@ -74,7 +74,7 @@ def _expand_scope(topology: Topology, scope: Scope, problems: Diagnostics, plann
         module.modules.update(modules)
     # `when` may refer to other groups, so that all groups must exist first.
     scope = scope.with_instances(groups, modules)
-    resource_groups: list[Group[Any]] = [
+    resource_groups: list[InstanceGroup[Any]] = [
         group for section_groups in groups.values() for group in section_groups.values()
     ]
     for group in [*resource_groups, *modules.values()]:
@@ -112,14 +112,14 @@ class _Expander:
     def __init__(self, scope: Scope, problems: Diagnostics, planning: bool) -> None:
         self.scope, self.problems, self.planning = scope, problems, planning
 
-    def create_group(self, make: type[_Made], declaration: Repeatable) -> Group[_Made]:
+    def create_group(self, make: type[_Made], declaration: Repeatable) -> InstanceGroup[_Made]:
         """Return the group of a declaration with its instances: one for each item of `for_each`.
 
         Without `for_each` the group has one instance. If the keys are unknown, the group is `open`
         and has no instances. A key that cannot be part of a name is reported as a problem. `make`
         is the class of the instances.
         """
-        group: Group[_Made] = Group(declaration)
+        group: InstanceGroup[_Made] = InstanceGroup(declaration)
         node, module = declaration.for_each, self.scope.names.module
         if node is None:
             group.instances[ALONE] = make(declaration, module=module)
@@ -170,7 +170,7 @@ class _Expander:
                 items_by_key[str(item)] = item
         return items_by_key
 
-    def remove_disabled(self, group: Group[Any], node: Node, scope: Scope) -> None:
+    def remove_disabled(self, group: InstanceGroup[Any], node: Node, scope: Scope) -> None:
         """Move the instances whose `when` is false to the absent keys of the group.
 
         An instance with an unknown or wrong `when` stays; a wrong value is reported.

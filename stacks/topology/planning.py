@@ -39,8 +39,8 @@ from gpuform.stacks.topology.configuration import (
 from gpuform.stacks.topology.declarations import (
     MODULES,
     ConfigVariable,
-    Group,
     Instance,
+    InstanceGroup,
     ModuleInstance,
     Repeatable,
     Topology,
@@ -212,7 +212,7 @@ class PlannedTopology:
             if group.open
         ]
 
-    def get_group(self, declared: Repeatable) -> Group[Any]:
+    def get_group(self, declared: Repeatable) -> InstanceGroup[Any]:
         """Return the instances of an entry or module of the topology's own files."""
         if declared.section == MODULES:
             return self.names.modules[declared.name]

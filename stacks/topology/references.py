@@ -19,8 +19,8 @@ from gpuform.stacks.expressions.template import ExpressionReference
 from gpuform.stacks.topology.declarations import (
     ALONE,
     MODULES,
-    Group,
     Instance,
+    InstanceGroup,
     ModuleInstance,
     Repetition,
 )
@@ -286,12 +286,12 @@ class References:
             raise _create_unknown_error(name, existing_names, f"{'.'.join(instance.path)}.")
         return (name,)
 
-    def _get_group(self, reference: ExpressionReference) -> Group[Any]:
+    def _get_group(self, reference: ExpressionReference) -> InstanceGroup[Any]:
         """Return the instances of the entry that a reference names.
 
         Raises ExpressionError for a name that is missing, not known yet, or not declared.
         """
-        groups: Mapping[str, Group[Any]]
+        groups: Mapping[str, InstanceGroup[Any]]
         groups = (
             self.names.modules if reference.root == MODULES else self.names.groups[reference.root]
         )
@@ -315,7 +315,7 @@ class References:
         raise _create_unknown_error(name, tuple(groups), f"{reference.root}.")
 
     def _find_instance(
-        self, reference: ExpressionReference, group: Group[_Made]
+        self, reference: ExpressionReference, group: InstanceGroup[_Made]
     ) -> tuple[_Made | None, int]:
         """Return the instance that a reference names, and how many of its steps name it.
 

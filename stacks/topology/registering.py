@@ -14,7 +14,7 @@ import pulumi
 from gpuform.providers.catalog import load_resource_class
 from gpuform.providers.resource import PlatformResource
 from gpuform.schemas.values import contains_unknown
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
+from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node
 from gpuform.stacks.engine.urn import MODULE_TYPE
 from gpuform.stacks.topology.declarations import Instance, ModuleInstance
@@ -70,7 +70,7 @@ class ProgramSource:
                     else "it has no outputs"
                 )
                 position = self._references[reference].position
-                raise TopologyError([Diagnostic(position, "reference", message, hint)])
+                raise TopologyError([DocumentDiagnostic(position, "reference", message, hint)])
             return value
 
         return pulumi.Output.all(stack.get_output(name), names).apply(

@@ -14,7 +14,7 @@ from jinja2 import nodes
 
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
+from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
 from gpuform.stacks.document.reading import LINE_BREAK, read_source_text
 from gpuform.stacks.expressions.budget import ExpressionError
@@ -28,9 +28,9 @@ from gpuform.stacks.expressions.template import (
 from gpuform.stacks.topology.configuration import find_value_problem
 from gpuform.stacks.topology.declarations import (
     MODULES,
-    Group,
     Groups,
     Instance,
+    InstanceGroup,
     ModuleInstance,
     Modules,
     Repetition,
@@ -109,7 +109,7 @@ class Scope:
         for module in self.list_modules():
             yield from self.enter_module(module, Diagnostics()).list_scopes()
 
-    def list_groups(self) -> Iterator[Group[Any]]:
+    def list_groups(self) -> Iterator[InstanceGroup[Any]]:
         """Yield the groups of this file's entries and modules."""
         for section_groups in self.names.groups.values():
             yield from section_groups.values()
@@ -182,7 +182,7 @@ class Scope:
                 return template.evaluate(build_variables(known_leaves))
             except ExpressionError as error:
                 message = _FAILS if error.tells_values else str(error)
-                problem = Diagnostic(position, "expression", message, error.hint)
+                problem = DocumentDiagnostic(position, "expression", message, error.hint)
                 raise _create_error(problem) from None
 
         def refuse() -> None:
@@ -190,7 +190,7 @@ class Scope:
             if project_files and not (
                 _is_passed_on(template, leaves) or project_files.has_expression(text)
             ):
-                raise _create_error(Diagnostic(position, "expression", *_ASKED_OF_A_SECRET))
+                raise _create_error(DocumentDiagnostic(position, "expression", *_ASKED_OF_A_SECRET))
 
         return self.names.source.join([leaves[path] for path in pending], make, refuse)
 
@@ -331,7 +331,7 @@ class Scope:
             reason = find_value_problem(variable, values[0])
             if reason:
                 message = f"{module.address}.with.{name}: {reason}"
-                raise _create_error(Diagnostic(entry.node.position, "input", message))
+                raise _create_error(DocumentDiagnostic(entry.node.position, "input", message))
             return values[0]
 
         def refuse() -> None:
@@ -339,7 +339,9 @@ class Scope:
             if project_files and not project_files.has_limits(variable):
                 about = f"{module.address}.with.{name}"
                 raise _create_error(
-                    Diagnostic(entry.node.position, "input", *describe_unknown_limits(about))
+                    DocumentDiagnostic(
+                        entry.node.position, "input", *describe_unknown_limits(about)
+                    )
                 )
 
         if source.is_pending(value):
@@ -452,7 +454,7 @@ def find_part_position(value: SourcePosition, part: str) -> SourcePosition:
     return value
 
 
-def _create_error(problem: Diagnostic) -> Exception:
+def _create_error(problem: DocumentDiagnostic) -> Exception:
     """Return a TopologyError with this problem."""
     from gpuform.stacks.topology.errors import TopologyError  # noqa: PLC0415 - loads Pulumi
 

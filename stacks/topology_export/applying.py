@@ -35,7 +35,7 @@ _GROUPS_PATH: Final = "/apis"
 _GROUP_AND_VERSION: Final = re.compile(r"/apis/(?P<group>[^/]+)/(?P<version>[^/]+)/")
 
 
-class Action(StrEnum):
+class KeyAction(StrEnum):
     """Say what happens to one key or object; the last four actions write nothing.
 
     LEFT: gpuform wrote the value, but somebody else has changed it since, so it is not removed.
@@ -51,7 +51,7 @@ class Action(StrEnum):
     ABSENT = "absent"
 
 
-WRITING_ACTIONS: Final = frozenset({Action.SET, Action.CHANGE, Action.REMOVE})
+WRITING_ACTIONS: Final = frozenset({KeyAction.SET, KeyAction.CHANGE, KeyAction.REMOVE})
 """The actions that write to the cluster."""
 
 
@@ -63,7 +63,7 @@ class Change:
     object. None as a value means that the key is not set.
     """
 
-    action: Action
+    action: KeyAction
     where: str
     part: str = ""
     key: str = ""
@@ -72,7 +72,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ExportTarget:
     """A Kubernetes cluster, the record of what gpuform wrote there, and the stack's owner label."""
 
     client: KubernetesClient
@@ -81,7 +81,7 @@ class Target:
     owner_label: str
 
 
-def plan_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
+def plan_changes(target: ExportTarget, manifests: Sequence[Manifest]) -> list[Change]:
     """Return the changes that `apply_changes` would make.
 
     Without manifests, everything recorded is removed.
@@ -100,7 +100,7 @@ def plan_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
             changes += _plan_node_changes(target.record, nodes[name], desired_nodes.get(name))
         elif name in desired_nodes:
             # A node of the platform may not have joined the cluster.
-            changes.append(Change(Action.ABSENT, f"{_NODE_PREFIX}{name}"))
+            changes.append(Change(KeyAction.ABSENT, f"{_NODE_PREFIX}{name}"))
     paths = {_build_object_path(manifest) for manifest in objects}
     for path in reversed(list(dict.fromkeys(served_paths))):
         if path is not None and path not in paths:
@@ -108,7 +108,7 @@ def plan_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
     return changes
 
 
-def apply_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
+def apply_changes(target: ExportTarget, manifests: Sequence[Manifest]) -> list[Change]:
     """Write the manifests, remove recorded values that are not desired, and return the changes.
 
     Reads each node and object again right before the write. Changes `target.record` and saves it,
@@ -143,7 +143,9 @@ def apply_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]
     return changes
 
 
-def _find_served_paths(target: Target, objects: Iterable[OwnedObject]) -> dict[str, str | None]:
+def _find_served_paths(
+    target: ExportTarget, objects: Iterable[OwnedObject]
+) -> dict[str, str | None]:
     """Return for each recorded API path the path in a version that the cluster serves now.
 
     An object of `objects` gets the path of its manifest. Another one keeps its recorded version if
@@ -182,7 +184,7 @@ def _replace_version(path: str, version: str) -> str:
 
 
 def _record_planned_writes(
-    target: Target, changes: Iterable[Change], objects: Iterable[OwnedObject]
+    target: ExportTarget, changes: Iterable[Change], objects: Iterable[OwnedObject]
 ) -> None:
     """Save the planned values and objects before any write.
 
@@ -190,7 +192,7 @@ def _record_planned_writes(
     """
     record = target.record
     for change in changes:
-        if change.action in {Action.SET, Action.CHANGE} and change.desired_value is not None:
+        if change.action in {KeyAction.SET, KeyAction.CHANGE} and change.desired_value is not None:
             record.add_value(
                 change.where.removeprefix(_NODE_PREFIX),
                 change.part,
@@ -220,20 +222,20 @@ def _plan_node_changes(
     desired_values = {(part, key): value for part, key, value in _iterate_metadata(manifest)}
     for (part, key), value in desired_values.items():
         current_value = _get_metadata_value(node, part, key)
-        action = Action.CONFLICT
+        action = KeyAction.CONFLICT
         if current_value is None:
-            action = Action.SET
+            action = KeyAction.SET
         elif current_value == value:
-            action = Action.SAME
+            action = KeyAction.SAME
         elif record.is_ours(name, part, key, current_value):
-            action = Action.CHANGE
+            action = KeyAction.CHANGE
         yield Change(action, where, part, key, current_value, value)
     # Recorded keys that no manifest has any more.
     for part, key in list(record.iterate_keys(name)):
         current_value = _get_metadata_value(node, part, key)
         if (part, key) not in desired_values and current_value is not None:
             is_ours = record.is_ours(name, part, key, current_value)
-            action = Action.REMOVE if is_ours else Action.LEFT
+            action = KeyAction.REMOVE if is_ours else KeyAction.LEFT
             yield Change(action, where, part, key, current_value, None)
 
 
@@ -246,7 +248,7 @@ def _get_metadata_value(node: Mapping[str, Any], part: str, key: str) -> str | N
     return None if value is None else str(value)
 
 
-def _write_node(target: Target, name: str, manifest: NodeMetadata | None) -> list[Change]:
+def _write_node(target: ExportTarget, name: str, manifest: NodeMetadata | None) -> list[Change]:
     """Write a node's labels and annotations, and return the changes.
 
     In the target's record, the node has then only values that gpuform wrote. None as `manifest`
@@ -260,7 +262,7 @@ def _write_node(target: Target, name: str, manifest: NodeMetadata | None) -> lis
         for change in changes
         if change.action in WRITING_ACTIONS
         or (
-            change.action is Action.SAME
+            change.action is KeyAction.SAME
             and change.current_value is not None
             and record.is_ours(name, change.part, change.key, change.current_value)
         )
@@ -273,7 +275,7 @@ def _write_node(target: Target, name: str, manifest: NodeMetadata | None) -> lis
 
 
 def _patch_node(
-    target: Target, name: str, manifest: NodeMetadata | None, changes: list[Change]
+    target: ExportTarget, name: str, manifest: NodeMetadata | None, changes: list[Change]
 ) -> None:
     """Read the node, fill `changes`, and send one patch with all of them."""
     # After a conflict this is called again with a node that somebody changed.
@@ -282,7 +284,7 @@ def _patch_node(
         node = target.client.get_object(NODES_PATH + build_path(name))
     except NotFound:
         if manifest is not None:
-            changes.append(Change(Action.ABSENT, f"{_NODE_PREFIX}{name}"))
+            changes.append(Change(KeyAction.ABSENT, f"{_NODE_PREFIX}{name}"))
         return
     changes += _plan_node_changes(target.record, node, manifest)
     metadata: dict[str, Any] = {}
@@ -315,7 +317,7 @@ def _format_location(path: str) -> str:
     return "/".join(path.split("/")[-2:])
 
 
-def _find_object(target: Target, path: str) -> Mapping[str, Any] | None:
+def _find_object(target: ExportTarget, path: str) -> Mapping[str, Any] | None:
     """Return the object at an API path, or None if it does not exist."""
     try:
         return target.client.get_object(path)
@@ -323,14 +325,14 @@ def _find_object(target: Target, path: str) -> Mapping[str, Any] | None:
         return None
 
 
-def _is_owned(target: Target, existing_object: Mapping[str, Any]) -> bool:
+def _is_owned(target: ExportTarget, existing_object: Mapping[str, Any]) -> bool:
     """Return True if the object's owner annotation names the target's stack."""
     return (existing_object["metadata"].get("annotations") or {}).get(
         OWNER_ANNOTATION
     ) == target.owner_label
 
 
-def _plan_object_change(target: Target, manifest: OwnedObject) -> Change:
+def _plan_object_change(target: ExportTarget, manifest: OwnedObject) -> Change:
     """Return the change that would write an object: SET if missing, CHANGE or SAME if owned.
 
     An object of another owner is a CONFLICT. Only a read is sent.
@@ -339,22 +341,22 @@ def _plan_object_change(target: Target, manifest: OwnedObject) -> Change:
     existing_object = _find_object(target, path)
     where = _format_location(path)
     if existing_object is None:
-        return Change(Action.SET, where)
+        return Change(KeyAction.SET, where)
     if not _is_owned(target, existing_object):
-        return Change(Action.CONFLICT, where)
+        return Change(KeyAction.CONFLICT, where)
     is_same = all(existing_object.get(name) == value for name, value in manifest.content.items())
-    return Change(Action.SAME if is_same else Action.CHANGE, where)
+    return Change(KeyAction.SAME if is_same else KeyAction.CHANGE, where)
 
 
-def _plan_removal(target: Target, path: str) -> Iterator[Change]:
+def _plan_removal(target: ExportTarget, path: str) -> Iterator[Change]:
     """Yield the removal of a recorded object; nothing for a missing object."""
     existing_object = _find_object(target, path)
     if existing_object is not None:
-        action = Action.REMOVE if _is_owned(target, existing_object) else Action.LEFT
+        action = KeyAction.REMOVE if _is_owned(target, existing_object) else KeyAction.LEFT
         yield Change(action, _format_location(path))
 
 
-def _write_object(target: Target, manifest: OwnedObject) -> Change:
+def _write_object(target: ExportTarget, manifest: OwnedObject) -> Change:
     """Create or change an object, record its path, and return the change.
 
     An object of another owner stays as it is, and its path leaves the record. The record is not
@@ -363,7 +365,7 @@ def _write_object(target: Target, manifest: OwnedObject) -> Change:
     """
     path = _build_object_path(manifest)
     change = _plan_object_change(target, manifest)
-    if change.action is Action.SET:
+    if change.action is KeyAction.SET:
         try:
             target.client.create_object(
                 _build_collection_path(manifest), build_document(manifest, target.owner_label)
@@ -377,15 +379,15 @@ def _write_object(target: Target, manifest: OwnedObject) -> Change:
         # Plan again: an equal object counts as created by this run.
         except (Conflict, UnknownOutcome):  # somebody was first, or it was made after all
             change = _plan_object_change(target, manifest)
-            if change.action is Action.SET:
+            if change.action is KeyAction.SET:
                 raise
-            if change.action is Action.SAME:
-                change = replace(change, action=Action.SET)
-    elif change.action is Action.CHANGE:
+            if change.action is KeyAction.SAME:
+                change = replace(change, action=KeyAction.SET)
+    elif change.action is KeyAction.CHANGE:
         retry_on_conflict(partial(_patch_object, target, manifest))
     recorded_paths = target.record.objects
     # Somebody else's object must never be removed by a later run.
-    if change.action is Action.CONFLICT:
+    if change.action is KeyAction.CONFLICT:
         target.record.objects = [
             object_path for object_path in recorded_paths if object_path != path
         ]
@@ -394,7 +396,7 @@ def _write_object(target: Target, manifest: OwnedObject) -> Change:
     return change
 
 
-def _patch_object(target: Target, manifest: OwnedObject) -> None:
+def _patch_object(target: ExportTarget, manifest: OwnedObject) -> None:
     """Replace the content of an object of the stack.
 
     Raises NoTopology if it was deleted or has another owner by now, or if Kubernetes refuses the
@@ -425,7 +427,7 @@ def _patch_object(target: Target, manifest: OwnedObject) -> None:
         ) from None
 
 
-def _remove_object(target: Target, path: str) -> Iterator[Change]:
+def _remove_object(target: ExportTarget, path: str) -> Iterator[Change]:
     """Delete a recorded object, and yield the removal; nothing for a missing object.
 
     An object of another owner stays (LEFT). The path leaves the record in every case.
@@ -437,9 +439,9 @@ def _remove_object(target: Target, path: str) -> Iterator[Change]:
         # Somebody else may have deleted the object meanwhile.
         with suppress(NotFound):
             target.client.delete_object(path, {"preconditions": {"uid": uid}})
-        yield Change(Action.REMOVE, _format_location(path))
+        yield Change(KeyAction.REMOVE, _format_location(path))
     elif existing_object is not None:
-        yield Change(Action.LEFT, _format_location(path))
+        yield Change(KeyAction.LEFT, _format_location(path))
     target.record.objects = [
         object_path for object_path in target.record.objects if object_path != path
     ]

@@ -34,7 +34,7 @@ from gpuform.stacks.topology_export.model import (
     StackTopology,
 )
 from gpuform.stacks.topology_export.slurm_topology import (
-    Switch,
+    SlurmSwitch,
     build_slinky_objects,
     build_switches,
     describe_block_gaps,
@@ -89,7 +89,7 @@ def _reject_duplicate_nodes(topology: StackTopology) -> None:
         )
 
 
-def _build_switch(switch: Switch) -> dict[str, Any]:
+def _build_switch(switch: SlurmSwitch) -> dict[str, Any]:
     """Return Topograph's entry of a switch: the switches below, or {} for a lowest switch."""
     return {"switches": list(switch.switches)} if switch.switches else {}
 

@@ -38,27 +38,27 @@ from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SlurmBlock:
     """The nodes of one NVLink domain."""
 
     name: str
     nodes: tuple[Node, ...]
 
 
-def list_blocks(topology: StackTopology) -> list[Block]:
+def list_blocks(topology: StackTopology) -> list[SlurmBlock]:
     """Return every NVLink domain with more than one node, sorted by name."""
     nodes_by_domain: dict[str, list[Node]] = {}
     for node in topology.nodes:
         if node.domain:
             nodes_by_domain.setdefault(node.domain, []).append(node)
     return [
-        Block(name, tuple(nodes))
+        SlurmBlock(name, tuple(nodes))
         for name, nodes in sorted(nodes_by_domain.items())
         if len(nodes) > 1
     ]
 
 
-def require_blocks(topology: StackTopology) -> list[Block]:
+def require_blocks(topology: StackTopology) -> list[SlurmBlock]:
     """Return the blocks of the topology. Raise NoTopology if there is none."""
     blocks = list_blocks(topology)
     if not blocks:
@@ -77,7 +77,7 @@ def require_blocks(topology: StackTopology) -> list[Block]:
     return blocks
 
 
-def compute_block_sizes(blocks: Sequence[Block]) -> list[int]:
+def compute_block_sizes(blocks: Sequence[SlurmBlock]) -> list[int]:
     """Return the base size, equal to the smallest block's, and larger sizes for groups of blocks.
 
     Each is the base times a power of two, up to as many blocks as there are. Slurm plans by the
@@ -173,7 +173,7 @@ The kind is `fabric`, `cluster`, or a tier's number.
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class SlurmSwitch:
     """One switch of a tree, above other `switches` or above `nodes`."""
 
     name: str
@@ -188,7 +188,7 @@ class _Vertex:
     nodes: list[Node] = field(default_factory=list)
 
 
-def build_switches(topology: StackTopology) -> list[Switch]:
+def build_switches(topology: StackTopology) -> list[SlurmSwitch]:
     """Return every switch of the tree, parents first.
 
     Raises NoTopology if the labels of the nodes make no tree.
@@ -200,7 +200,7 @@ def build_switches(topology: StackTopology) -> list[Switch]:
     display_names = _make_unique(
         {key: _get_display_name(key, fabrics, topology.names) for key in tree}
     )
-    switches: list[Switch] = []
+    switches: list[SlurmSwitch] = []
     roots = [key for key, vertex in tree.items() if vertex.parent is None]
     pending = sorted(roots, key=lambda key: display_names[key])
     # Breadth first, so that the top of the tree comes first in the file.
@@ -215,14 +215,14 @@ def build_switches(topology: StackTopology) -> list[Switch]:
     return switches
 
 
-def list_top_switches(switches: Iterable[Switch]) -> list[str]:
+def list_top_switches(switches: Iterable[SlurmSwitch]) -> list[str]:
     """Return the names of the switches without a parent."""
     all_switches = list(switches)
     lower_names = {name for switch in all_switches for name in switch.switches}
     return [switch.name for switch in all_switches if switch.name not in lower_names]
 
 
-def map_nodes_to_switches(switches: Iterable[Switch]) -> dict[Node, str]:
+def map_nodes_to_switches(switches: Iterable[SlurmSwitch]) -> dict[Node, str]:
     """Return the name of the switch directly above each node."""
     return {node: switch.name for switch in switches for node in switch.nodes}
 
@@ -295,17 +295,17 @@ def _build_rest_name(key: _VertexKey, display_names: Mapping[_VertexKey, str]) -
 
 def _build_switch(
     name: str, children: Sequence[str], nodes: Sequence[Node], rest_name: str
-) -> list[Switch]:
+) -> list[SlurmSwitch]:
     """Return the switch of a vertex, and a second one for nodes beside other switches.
 
     Slurm's switches have either switches or nodes below them.
     """
     if not children:
-        return [Switch(name, nodes=tuple(nodes))]
+        return [SlurmSwitch(name, nodes=tuple(nodes))]
     if not nodes:
-        return [Switch(name, switches=tuple(children))]
-    rest = Switch(rest_name, nodes=tuple(nodes))
-    return [Switch(name, switches=(*children, rest.name)), rest]
+        return [SlurmSwitch(name, switches=tuple(children))]
+    rest = SlurmSwitch(rest_name, nodes=tuple(nodes))
+    return [SlurmSwitch(name, switches=(*children, rest.name)), rest]
 
 
 def render_slurm_tree(topology: StackTopology) -> str:
@@ -449,7 +449,9 @@ def _format_spec(switch: str, block: str) -> str:
     return f"{TREE_NAME}:{switch}" + (f",{BLOCK_NAME}:{block}" if block else "")
 
 
-def _iterate_topologies(switches: list[Switch], blocks: list[Block]) -> Iterator[dict[str, Any]]:
+def _iterate_topologies(
+    switches: list[SlurmSwitch], blocks: list[SlurmBlock]
+) -> Iterator[dict[str, Any]]:
     """Yield the entries of `topology.yaml`: the tree, and the blocks if there are any.
 
     Raises NoTopology for a name that Slurm cannot read.
@@ -468,7 +470,7 @@ def _iterate_topologies(switches: list[Switch], blocks: list[Block]) -> Iterator
         }
 
 
-def _build_switch_entry(switch: Switch) -> dict[str, Any]:
+def _build_switch_entry(switch: SlurmSwitch) -> dict[str, Any]:
     """Return the entry of a switch in `topology.yaml`; a switch above nodes has no children.
 
     Raises NoTopology for a name that Slurm cannot read.

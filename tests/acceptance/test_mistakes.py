@@ -9,7 +9,7 @@ import yaml
 
 from gpuform.stacks.new_project import list_templates, render_project, write_project
 from gpuform.stacks.testing.cases import read_cases
-from gpuform.stacks.testing.runner import CaseRunner, Status
+from gpuform.stacks.testing.runner import CaseRunner, CaseStatus
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROJECTS = sorted(path.parent for path in EXAMPLES.glob("**/tests") if path.is_dir())
@@ -53,7 +53,7 @@ def test_the_examples_pass_their_tests() -> None:
         if message
     ]
     assert messages == []
-    assert {result.status for result in results} == {Status.PASSED}
+    assert {result.status for result in results} == {CaseStatus.PASSED}
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
         if message
     ]
     assert messages == []
-    assert {result.status for result in results} == {Status.PASSED}
+    assert {result.status for result in results} == {CaseStatus.PASSED}
 
 
 @pytest.mark.slow
@@ -84,5 +84,5 @@ def test_a_mistake_fails_a_case_of_its_example(mistake: dict[str, Any], tmp_path
     """Only a case that ran counts: a case that could not run has found nothing."""
     cases = read_cases([copy_with_mistake(mistake, tmp_path)], Path())
     results = CaseRunner(2).run(cases)
-    assert [result.error for result in results if result.status is Status.BROKEN] == []
+    assert [result.error for result in results if result.status is CaseStatus.BROKEN] == []
     assert any(result.findings for result in results)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.certifying import (
+    CertifiableNode,
     JobResult,
-    Machine,
     ReportedFailure,
     build_certify_again_change,
     find_evidence_gaps,
@@ -24,7 +24,7 @@ REDUCE = CategoryInputs(
     domain="communication", variant="nccl-all-reduce", floor=300, tolerance="10%"
 )
 DCGM = CategoryInputs(domain="diagnostics", variant="dcgm-level4")
-MACHINES = [Machine(node, f"machine-{node}", "560", "ubuntu") for node in NODES]
+MACHINES = [CertifiableNode(node, f"machine-{node}", "560", "ubuntu") for node in NODES]
 
 nodes = st.lists(st.sampled_from(NODES), unique=True, max_size=4)
 figures = st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([269.0, 270])
@@ -80,7 +80,7 @@ def test_a_single_faulty_node_ran_alone_or_is_named(job_results: list[JobResult]
             )
 
 
-def build_evidence(machine: Machine) -> NodeEvidence:
+def build_evidence(machine: CertifiableNode) -> NodeEvidence:
     passed = [
         JobResult(test, [machine.node], has_passed=True, measured_value=400.0)
         for test in (REDUCE, DCGM)
@@ -90,7 +90,7 @@ def build_evidence(machine: Machine) -> NodeEvidence:
 
 
 machines = st.builds(
-    Machine,
+    CertifiableNode,
     node=st.sampled_from(NODES),
     machine=st.sampled_from(["", "m1", "m2"]),
     driver=st.sampled_from(["", "560", "570"]),
@@ -99,7 +99,9 @@ machines = st.builds(
 
 
 @given(machines, machines)
-def test_evidence_counts_only_for_its_machine_driver_and_image(then: Machine, now: Machine) -> None:
+def test_evidence_counts_only_for_its_machine_driver_and_image(
+    then: CertifiableNode, now: CertifiableNode
+) -> None:
     gaps = find_evidence_gaps([now], [build_evidence(then)], [REDUCE, DCGM])
     pairs = [(then.machine, now.machine), (then.driver, now.driver), (then.image, now.image)]
     differs = any(before and after and before != after for before, after in pairs)

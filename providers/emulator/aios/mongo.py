@@ -13,21 +13,21 @@ from typing import Any
 from gpuform.providers.emulator.routing import Refusal
 
 
-class ApiError(Refusal):
+class AiosApiError(Refusal):
     """Raised where the registry refuses: answered as `{"error": message}` with this status."""
 
 
-def make_server_error(message: str) -> ApiError:
+def make_server_error(message: str) -> AiosApiError:
     """Return the 500 `ApiError` for a request that MongoDB or Mongoose refuses.
 
     The registry has no other status for refusals.
     """
-    return ApiError(500, message)
+    return AiosApiError(500, message)
 
 
-def make_not_found() -> ApiError:
+def make_not_found() -> AiosApiError:
     """Return the 404 `ApiError` for a cluster without a record in the registry."""
-    return ApiError(404, "Cluster not found")
+    return AiosApiError(404, "Cluster not found")
 
 
 Json = Any

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from flask import Response, request
 
-from gpuform.providers.emulator.aios.mongo import ApiError, make_server_error, matches_filter
+from gpuform.providers.emulator.aios.mongo import AiosApiError, make_server_error, matches_filter
 from gpuform.providers.emulator.aios.records import Document, RegistryRecords
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
@@ -154,7 +154,7 @@ class AiosApi(PlatformApi):
             if failure is not None:
                 raise make_server_error(failure)
             record = records.add({**values, "status": _LIVE})
-        except ApiError as error:
+        except AiosApiError as error:
             # The Parser reports its own success, and the failure below it as a pair.
             result: object = [False, error.message]
         else:
@@ -180,9 +180,9 @@ def _parse_body() -> Document:
     try:
         body = json.loads(request.get_data() or b"{}")
     except ValueError:
-        raise ApiError(400, "Invalid JSON input") from None
+        raise AiosApiError(400, "Invalid JSON input") from None
     if not isinstance(body, dict):
-        raise ApiError(400, "Invalid JSON input")
+        raise AiosApiError(400, "Invalid JSON input")
     return body
 
 

@@ -37,7 +37,7 @@ from gpuform.providers.emulator.kubernetes.readiness import run_engine
 from gpuform.providers.emulator.kubernetes.slinky import run_slinky, sync_slurm_pods
 from gpuform.providers.emulator.kubernetes.storage import sync_claims, sync_volumes
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.together.catalogue import ApiError
+from gpuform.providers.emulator.together.catalogue import TogetherApiError
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.operations import TogetherOperations
 
@@ -281,7 +281,7 @@ def find_running_cluster(store: Store, cluster_id: str, now: float) -> Cluster |
     """Return the cluster if all its control plane nodes run at `now`, else None."""
     try:
         cluster = TogetherOperations(store, now).get_cluster(cluster_id)
-    except ApiError:
+    except TogetherApiError:
         return None
     return cluster if cluster.has_control_plane(now) else None
 

@@ -28,7 +28,7 @@ from gpuform.providers.emulator.scp import (
     VIEWER_ACCESS_KEY,
     VIEWER_SECRET_KEY,
 )
-from gpuform.providers.emulator.scp.errors import ApiError, Message, make_bad_request
+from gpuform.providers.emulator.scp.errors import ScpApiError, ScpMessage, make_bad_request
 
 VERSION_HEADER = "Scp-Api-Version"
 _SERVICE = "multinodegpucluster"
@@ -92,7 +92,7 @@ def choose_version(header: str | None) -> Version:
     known_versions = ", ".join(f"{_SERVICE} {version.number}" for version in VERSIONS)
     raise make_bad_request(
         "UnsupportedApiVersion",
-        Message(
+        ScpMessage(
             f"지원하지 않는 {VERSION_HEADER}입니다: {header} (지원: {known_versions})",
             f"{VERSION_HEADER} {header!r} is not supported; supported: {known_versions}",
         ),
@@ -173,7 +173,7 @@ def check_access(request: Request, settings: ScpSettings, now: float) -> None:
     # An unknown key and a wrong signature are both 401; the message distinguishes them.
     if pair is None:
         raise _make_unauthorized(
-            Message(
+            ScpMessage(
                 "등록되지 않은 Access Key입니다. Access Key를 확인하십시오.",
                 "The access key is not known. Check the access key.",
             )
@@ -183,10 +183,10 @@ def check_access(request: Request, settings: ScpSettings, now: float) -> None:
     # asks.
     _check_signature(request, pair)
     if request.method != "GET" and not pair.may_write:
-        raise ApiError(
+        raise ScpApiError(
             403,
             "Forbidden",
-            Message(
+            ScpMessage(
                 "이 작업을 수행할 권한이 없습니다.",
                 "This access key has no permission for this action.",
             ),
@@ -199,12 +199,12 @@ def _check_headers(request: Request) -> None:
     if missing:
         names = ", ".join(missing)
         raise _make_unauthorized(
-            Message(f"요청 헤더가 없습니다: {names}", f"Request headers are missing: {names}")
+            ScpMessage(f"요청 헤더가 없습니다: {names}", f"Request headers are missing: {names}")
         )
     client_type = request.headers["Scp-ClientType"]
     if client_type != _CLIENT_TYPE:
         raise _make_unauthorized(
-            Message(
+            ScpMessage(
                 f"Scp-ClientType은 {_CLIENT_TYPE}여야 합니다.",
                 f"Scp-ClientType must be {_CLIENT_TYPE}.",
             )
@@ -216,7 +216,7 @@ def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
     # Milliseconds, as in the document: 13 digits until the year 2286; seconds have 10.
     if not re.fullmatch(r"[0-9]{13}", timestamp):
         raise _make_unauthorized(
-            Message(
+            ScpMessage(
                 "Scp-Timestamp는 13자리 밀리초여야 합니다.",
                 "Scp-Timestamp must be milliseconds since 1970, in 13 digits.",
             )
@@ -228,7 +228,7 @@ def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
             ("ahead of", "빠릅니다") if seconds_ahead > 0 else ("behind", "느립니다")
         )
         raise _make_unauthorized(
-            Message(
+            ScpMessage(
                 f"Scp-Timestamp가 서버 시각보다 {abs(seconds_ahead):.0f}초 {korean_direction}"
                 f"(허용: {limit:.0f}초). 시스템 시계를 확인하십시오.",
                 f"Scp-Timestamp is {abs(seconds_ahead):.0f} seconds {direction} the platform's "
@@ -252,7 +252,7 @@ def _check_signature(request: Request, pair: KeyPair) -> None:
     if not hmac.compare_digest(expected.encode(), headers["Scp-Signature"].encode()):
         signed_target = f"{signed_request.method} {signed_request.url}"
         raise _make_unauthorized(
-            Message(
+            ScpMessage(
                 f"서명이 일치하지 않습니다: {signed_target}",
                 f"The signature does not match {signed_target}: check the secret key "
                 "and the signed URL.",
@@ -260,9 +260,9 @@ def _check_signature(request: Request, pair: KeyPair) -> None:
         )
 
 
-def _make_unauthorized(message: Message) -> ApiError:
+def _make_unauthorized(message: ScpMessage) -> ScpApiError:
     """Return, without raising, the `ApiError` 401 with the message in both languages."""
-    return ApiError(401, "Unauthorized", message)
+    return ScpApiError(401, "Unauthorized", message)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 
 from gpuform.providers.emulator.clock import Timeline
 from gpuform.providers.emulator.scp.catalogue import POOLS, PRODUCTS, Pool
-from gpuform.providers.emulator.scp.errors import Message, make_bad_request
+from gpuform.providers.emulator.scp.errors import ScpMessage, make_bad_request
 from gpuform.providers.emulator.scp.nodes import (
     FABRIC_APPEARS_SECONDS,
     FABRIC_CREATION_SECONDS,
@@ -19,7 +19,7 @@ from gpuform.providers.emulator.scp.nodes import (
 )
 from gpuform.providers.emulator.scp.operations import (
     AddressAllocator,
-    RequestContext,
+    ScpRequestContext,
     build_identity,
     build_nat,
     check_joinable,
@@ -34,7 +34,7 @@ from gpuform.providers.emulator.scp.requests import (
 )
 
 
-def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]:
+def create_nodes(context: ScpRequestContext, body: CreateGpuNodes) -> list[GpuNode]:
     """Create a node for each server of a request and return the nodes in this order.
 
     Without a fabric id, a new fabric is created, too. Call this function within a transaction,
@@ -64,7 +64,7 @@ def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]
 
 
 def _require_joinable_fabric(
-    context: RequestContext, body: CreateGpuNodes, fabric_id: str
+    context: ScpRequestContext, body: CreateGpuNodes, fabric_id: str
 ) -> Fabric:
     """Return the fabric of `fabric_id`, to which the request adds nodes.
 
@@ -80,7 +80,7 @@ def _require_joinable_fabric(
         if requested_value != fabric_value:
             raise make_bad_request(
                 "OtherClusterFabric",
-                Message(
+                ScpMessage(
                     f"{name}({requested_value})이 Cluster Fabric의 값({fabric_value})과 다릅니다.",
                     f"{name} {requested_value!r} is not that of the cluster fabric "
                     f"({fabric_value!r})",
@@ -90,7 +90,7 @@ def _require_joinable_fabric(
     return fabric
 
 
-def _create_fabric(context: RequestContext, body: CreateGpuNodes) -> Fabric:
+def _create_fabric(context: ScpRequestContext, body: CreateGpuNodes) -> Fabric:
     """Store a new fabric, which appears after two minutes, and return the fabric.
 
     Raises `ApiError` 400 for a name in use within the pool.
@@ -99,7 +99,7 @@ def _create_fabric(context: RequestContext, body: CreateGpuNodes) -> Fabric:
     if inventory.has_fabric_named(fabric_details.cluster_fabric_name, fabric_details.node_pool_id):
         raise make_bad_request(
             "DuplicateClusterFabricName",
-            Message(
+            ScpMessage(
                 f"이미 사용 중인 Cluster Fabric 이름({fabric_details.cluster_fabric_name})입니다.",
                 f"cluster fabric name {fabric_details.cluster_fabric_name!r} is in use "
                 f"in node pool {fabric_details.node_pool_id!r}",
@@ -141,7 +141,7 @@ def _check_names_and_addresses(inventory: ScpInventory, body: CreateGpuNodes) ->
         ),
     }
     problems = [
-        Message(f"{name}({value}): 이미 사용 중입니다.", f"{name} {value!r} is in use")
+        ScpMessage(f"{name}({value}): 이미 사용 중입니다.", f"{name} {value!r} is in use")
         for name, values in conflicts.items()
         for value in values
     ]
@@ -152,7 +152,7 @@ def _check_names_and_addresses(inventory: ScpInventory, body: CreateGpuNodes) ->
     )
 
 
-def _check_capacity(context: RequestContext, pool: Pool, count: int) -> None:
+def _check_capacity(context: ScpRequestContext, pool: Pool, count: int) -> None:
     """Raise `ApiError` 400 (the code is ours) for more servers than the pool has free.
 
     With an injected fault of capacity the pool has none free.
@@ -164,7 +164,7 @@ def _check_capacity(context: RequestContext, pool: Pool, count: int) -> None:
     if count > free:
         raise make_bad_request(
             "InsufficientCapacity",
-            Message(
+            ScpMessage(
                 f"노드 풀({pool.pool_id})의 가용 자원이 부족합니다"
                 f"(요청: {count}대, 가용: {free}대).",
                 f"Insufficient capacity in node pool {pool.pool_id}: "
@@ -174,7 +174,7 @@ def _check_capacity(context: RequestContext, pool: Pool, count: int) -> None:
 
 
 def _store_nodes(
-    context: RequestContext, body: CreateGpuNodes, memberships: Timeline[Membership]
+    context: ScpRequestContext, body: CreateGpuNodes, memberships: Timeline[Membership]
 ) -> list[GpuNode]:
     """Store the nodes of all servers of the request and return the nodes.
 

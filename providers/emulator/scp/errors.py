@@ -11,7 +11,7 @@ from gpuform.providers.emulator.routing import Refusal
 
 
 @dataclass(frozen=True)
-class Message:
+class ScpMessage:
     """A message in the two languages of the platform."""
 
     korean: str
@@ -22,14 +22,14 @@ class Message:
         return self.english if language.lower().startswith("en") else self.korean
 
 
-class ApiError(Refusal):
+class ScpApiError(Refusal):
     """Raised where SCP refuses: answered as `{"errors": [...]}` with this status.
 
     `detail` is a text for one message and a list of texts for several: clients of the platform meet
     both forms.
     """
 
-    def __init__(self, status: int, code: str, *messages: Message) -> None:
+    def __init__(self, status: int, code: str, *messages: ScpMessage) -> None:
         super().__init__(status, "; ".join(message.english for message in messages))
         self.code = code
         self.messages = messages
@@ -50,26 +50,28 @@ class ApiError(Refusal):
         }
 
 
-def make_bad_request(code: str, *messages: Message) -> ApiError:
+def make_bad_request(code: str, *messages: ScpMessage) -> ScpApiError:
     """Return a 400: the document lists no other code for a broken rule."""
-    return ApiError(400, code, *messages)
+    return ScpApiError(400, code, *messages)
 
 
-def make_node_not_found(node_id: str) -> ApiError:
+def make_node_not_found(node_id: str) -> ScpApiError:
     """Return the 404 for a missing GPU node."""
-    return ApiError(
+    return ScpApiError(
         404,
         "GpuNodeNotFound",
-        Message(f"GPU Node({node_id})를 찾을 수 없습니다.", f"GPU Node ({node_id}) is not found."),
+        ScpMessage(
+            f"GPU Node({node_id})를 찾을 수 없습니다.", f"GPU Node ({node_id}) is not found."
+        ),
     )
 
 
-def make_fabric_not_found(fabric_id: str) -> ApiError:
+def make_fabric_not_found(fabric_id: str) -> ScpApiError:
     """Return the 404 for a missing cluster fabric."""
-    return ApiError(
+    return ScpApiError(
         404,
         "ClusterFabricNotFound",
-        Message(
+        ScpMessage(
             f"Cluster Fabric({fabric_id})을 찾을 수 없습니다.",
             f"Cluster Fabric ({fabric_id}) is not found.",
         ),

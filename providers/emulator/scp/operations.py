@@ -14,8 +14,8 @@ from gpuform.providers.emulator.routing import FaultEffects
 from gpuform.providers.emulator.scp.access import ScpSettings
 from gpuform.providers.emulator.scp.catalogue import IMAGES, PRODUCTS, SUBNETS
 from gpuform.providers.emulator.scp.errors import (
-    ApiError,
-    Message,
+    ScpApiError,
+    ScpMessage,
     make_bad_request,
     make_node_not_found,
 )
@@ -37,7 +37,7 @@ from gpuform.providers.emulator.scp.requests import (
 
 
 @dataclass(frozen=True)
-class RequestContext:
+class ScpRequestContext:
     """What a request finds: objects, settings and the effects of an injected fault."""
 
     inventory: ScpInventory
@@ -78,11 +78,11 @@ def require_nodes(inventory: ScpInventory, ids: Sequence[str]) -> list[GpuNode]:
         messages = [
             message for node_id in missing for message in make_node_not_found(node_id).messages
         ]
-        raise ApiError(404, "GpuNodeNotFound", *messages)
+        raise ScpApiError(404, "GpuNodeNotFound", *messages)
     duplicates = find_duplicates(ids)
     if duplicates:
         messages = [
-            Message(f"{node_id}: 중복되었습니다.", f"{node_id} is given twice")
+            ScpMessage(f"{node_id}: 중복되었습니다.", f"{node_id} is given twice")
             for node_id in duplicates
         ]
         raise make_bad_request("Duplicate", *messages)
@@ -93,7 +93,7 @@ def check_each_node(
     nodes: Sequence[GpuNode],
     is_fine: Callable[[GpuNode], bool],
     code: str,
-    problem: Callable[[GpuNode], Message],
+    problem: Callable[[GpuNode], ScpMessage],
 ) -> None:
     """Raise `ApiError` 400 with `problem(node)` for every node that is not fine."""
     problems = [problem(node) for node in nodes if not is_fine(node)]
@@ -108,7 +108,7 @@ def check_states(nodes: Sequence[GpuNode], now: float, *allowed: str) -> None:
         nodes,
         lambda node: node.get_state(now) in allowed,
         "InvalidState",
-        lambda node: Message(
+        lambda node: ScpMessage(
             f"{node.name}: 현재 상태({node.get_state(now)})에서는 수행할 수 없습니다"
             f"(가능: {allowed_states}).",
             f"{node.name} is {node.get_state(now)}; this is possible when {allowed_states}",
@@ -126,14 +126,14 @@ def check_unlocked(nodes: Sequence[GpuNode]) -> None:
         nodes,
         lambda node: not node.lock_enabled,
         "GpuNodeLocked",
-        lambda node: Message(
+        lambda node: ScpMessage(
             f"{node.name}: 잠금(Lock) 상태입니다. 잠금을 해제한 후 다시 시도하십시오.",
             f"{node.name} is locked: unlock it first",
         ),
     )
 
 
-def check_joinable(fabric: Fabric, context: RequestContext) -> None:
+def check_joinable(fabric: Fabric, context: ScpRequestContext) -> None:
     """Raise `ApiError` 400 unless nodes may join the fabric: the fabric is RUNNING.
 
     With the setting `joining_while_creating` nodes may join in any state.
@@ -142,7 +142,7 @@ def check_joinable(fabric: Fabric, context: RequestContext) -> None:
     if state != "RUNNING" and not context.settings.joining_while_creating:
         raise make_bad_request(
             "ClusterFabricNotReady",
-            Message(
+            ScpMessage(
                 f"Cluster Fabric({fabric.name})의 상태가 {state}이므로 추가할 수 없습니다.",
                 f"cluster fabric {fabric.name!r} is {state}: it takes members when it is RUNNING",
             ),
@@ -161,7 +161,7 @@ def check_public_ips(inventory: ScpInventory, ids: Sequence[str]) -> None:
         if any(node.has_address(public_ip_id, inventory.now) for node in live_nodes)
     }
     problems = [
-        Message(
+        ScpMessage(
             f"이미 사용 중인 Public IP({public_ip_id})입니다.",
             f"public IP {public_ip_id!r} is in use",
         )
@@ -206,7 +206,7 @@ class AddressAllocator:
         if address is None:
             raise make_bad_request(
                 "SubnetIsFull",
-                Message(
+                ScpMessage(
                     "Subnet에 사용 가능한 IP가 없습니다.", "the subnet has no free IP address left"
                 ),
             )
@@ -256,7 +256,7 @@ def _compute_storage_addresses(subnet_id: str, address: str) -> list[str]:
 _STABLE_STATES = ("RUNNING", "STOPPED")
 
 
-def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
+def delete_nodes(context: ScpRequestContext, ids: Sequence[str]) -> None:
     """Begin to terminate unlocked nodes, in any state.
 
     A second delete of a TERMINATING node changes nothing (ours). Raises `ApiError`: 404 for a
@@ -273,7 +273,7 @@ def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
             )
 
 
-def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
+def stop_nodes(context: ScpRequestContext, ids: Sequence[str]) -> None:
     """Begin to stop RUNNING and unlocked nodes.
 
     Raises `ApiError`: 404 for a missing node, 400 for a locked one, one in another state or one
@@ -286,7 +286,7 @@ def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
         context.inventory.save_node(node.plan_stop(context.start_change()))
 
 
-def start_nodes(context: RequestContext, ids: Sequence[str]) -> None:
+def start_nodes(context: ScpRequestContext, ids: Sequence[str]) -> None:
     """Begin to start STOPPED and unlocked nodes.
 
     Raises `ApiError`: 404 for a missing node, 400 for a locked one, one in another state or one
@@ -299,7 +299,7 @@ def start_nodes(context: RequestContext, ids: Sequence[str]) -> None:
         context.inventory.save_node(node.plan_start(context.start_change()))
 
 
-def lock_node(context: RequestContext, node_id: str, *, enabled: bool) -> None:
+def lock_node(context: ScpRequestContext, node_id: str, *, enabled: bool) -> None:
     """Lock or unlock a node at once, in any state; a second time changes nothing.
 
     Raises `ApiError` 404.
@@ -308,7 +308,7 @@ def lock_node(context: RequestContext, node_id: str, *, enabled: bool) -> None:
     context.inventory.save_node(node.set_lock(context.now, enabled=enabled))
 
 
-def assign_nat(context: RequestContext, node_id: str, public_ip_address_id: str) -> None:
+def assign_nat(context: ScpRequestContext, node_id: str, public_ip_address_id: str) -> None:
     """Begin to assign a public IP to a RUNNING or STOPPED node without one.
 
     Raises `ApiError`: 404 without the node, 400 for another state, a node with a public IP, a
@@ -319,7 +319,7 @@ def assign_nat(context: RequestContext, node_id: str, public_ip_address_id: str)
     if node.get_nat(context.now) is not None:
         raise make_bad_request(
             "NatAlreadyAssigned",
-            Message(
+            ScpMessage(
                 f"{node.name}: 이미 Public NAT IP가 할당되어 있습니다.",
                 f"{node.name} has a public NAT IP already",
             ),
@@ -332,7 +332,7 @@ def assign_nat(context: RequestContext, node_id: str, public_ip_address_id: str)
     )
 
 
-def release_nat(context: RequestContext, node_id: str) -> None:
+def release_nat(context: ScpRequestContext, node_id: str) -> None:
     """Begin to release the public IP of a RUNNING or STOPPED node.
 
     Raises `ApiError`: 404 without the node, 400 for another state or a node without a public IP.
@@ -342,7 +342,7 @@ def release_nat(context: RequestContext, node_id: str) -> None:
     if node.get_nat(context.now) is None:
         raise make_bad_request(
             "NatNotAssigned",
-            Message(
+            ScpMessage(
                 f"{node.name}: 할당된 Public NAT IP가 없습니다.",
                 f"{node.name} has no public NAT IP",
             ),
@@ -350,7 +350,7 @@ def release_nat(context: RequestContext, node_id: str) -> None:
     context.inventory.save_node(node.plan_nat(context.start_change(), None))
 
 
-def modify_members(context: RequestContext, body: ModifyMembers) -> None:
+def modify_members(context: ScpRequestContext, body: ModifyMembers) -> None:
     """Begin to move nodes from one fabric to another of the pool (user guide, 'Cluster fabric').
 
     Raises `ApiError`: 404 for a missing node or fabric, 400 if the fabrics are the same or in
@@ -367,7 +367,7 @@ def modify_members(context: RequestContext, body: ModifyMembers) -> None:
         nodes,
         lambda node: node.get_membership(now).fabric_id == before.fabric_id,
         "NotAMember",
-        lambda node: Message(
+        lambda node: ScpMessage(
             f"{node.name}: Cluster Fabric({before.name})의 노드가 아닙니다.",
             f"{node.name} is not a member of cluster fabric {before.name!r}",
         ),
@@ -383,7 +383,7 @@ def _check_same_pool(before: Fabric, after: Fabric) -> None:
     if before.fabric_id == after.fabric_id:
         raise make_bad_request(
             "SameClusterFabric",
-            Message(
+            ScpMessage(
                 "변경 전후의 Cluster Fabric이 같습니다.",
                 "before_cluster_fabric_id and after_cluster_fabric_id are the same",
             ),
@@ -391,7 +391,7 @@ def _check_same_pool(before: Fabric, after: Fabric) -> None:
     if before.node_pool_id != after.node_pool_id:
         raise make_bad_request(
             "OtherNodePool",
-            Message(
+            ScpMessage(
                 "같은 노드 풀의 Cluster Fabric으로만 변경할 수 있습니다.",
                 f"cluster fabric {after.name!r} is in node pool {after.node_pool_id!r}, "
                 f"{before.name!r} in {before.node_pool_id!r}: members move within one pool",

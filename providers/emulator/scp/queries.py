@@ -17,7 +17,7 @@ from gpuform.providers.emulator.scp.catalogue import (
     find_images,
     find_products,
 )
-from gpuform.providers.emulator.scp.errors import ApiError, Message, make_bad_request
+from gpuform.providers.emulator.scp.errors import ScpApiError, ScpMessage, make_bad_request
 from gpuform.providers.emulator.scp.nodes import ScpInventory
 
 JsonObject = dict[str, Any]
@@ -125,9 +125,11 @@ def _parse_number(values: dict[str, str], name: str, *, default: int, minimum: i
     return int(argument)
 
 
-def _make_invalid_parameter(name: str, korean: str, english: str) -> ApiError:
+def _make_invalid_parameter(name: str, korean: str, english: str) -> ScpApiError:
     """Return the 400 `ApiError` for a query parameter, with a message in both languages."""
-    return make_bad_request("InvalidParameter", Message(f"{name}: {korean}.", f"{name}: {english}"))
+    return make_bad_request(
+        "InvalidParameter", ScpMessage(f"{name}: {korean}.", f"{name}: {english}")
+    )
 
 
 Args = MultiDict[str, str]
@@ -143,7 +145,7 @@ def list_images(args: Args) -> dict[str, Any]:
         known_regions = ", ".join(REGIONS)
         raise make_bad_request(
             "InvalidParameter",
-            Message(
+            ScpMessage(
                 f"region_id: 필수 항목입니다({known_regions}).",
                 f"region_id: one of {known_regions}",
             ),
@@ -176,7 +178,7 @@ def list_node_pools(args: Args, inventory: ScpInventory, *, has_zones: bool) -> 
     if has_zones and "cluster_fabric_id" not in filters and not has_place:
         raise make_bad_request(
             "InvalidParameter",
-            Message(
+            ScpMessage(
                 "cluster_fabric_id, 또는 subnet_id와 zone이 필요합니다.",
                 "cluster_fabric_id, or subnet_id together with zone, is required",
             ),

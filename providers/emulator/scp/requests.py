@@ -21,7 +21,7 @@ from gpuform.providers.emulator.scp.catalogue import (
     Image,
     Subnet,
 )
-from gpuform.providers.emulator.scp.errors import Message, make_bad_request
+from gpuform.providers.emulator.scp.errors import ScpMessage, make_bad_request
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -108,14 +108,14 @@ def parse_body(model: type[_Body], data: bytes) -> _Body:
     )
 
 
-def _format_problem(problem: dict[str, Any]) -> Message:
+def _format_problem(problem: dict[str, Any]) -> ScpMessage:
     """Return the message, in Korean and English, for one of pydantic's problems with a body."""
     path = ".".join(str(part) for part in problem["loc"]) or "body"
     if problem["type"] == "missing":
-        return Message(f"{path}: 필수 항목입니다.", f"{path}: required")
+        return ScpMessage(f"{path}: 필수 항목입니다.", f"{path}: required")
     if problem["type"] == "extra_forbidden":
-        return Message(f"{path}: 알 수 없는 항목입니다.", f"{path}: not a field of this request")
-    return Message(f"{path}: 올바르지 않은 값입니다.", f"{path}: {problem['msg']}")
+        return ScpMessage(f"{path}: 알 수 없는 항목입니다.", f"{path}: not a field of this request")
+    return ScpMessage(f"{path}: 올바르지 않은 값입니다.", f"{path}: {problem['msg']}")
 
 
 MAX_SERVERS = 5
@@ -139,7 +139,7 @@ def check_new_nodes(body: CreateGpuNodes, *, has_zones: bool) -> None:
     says whether servers must have a zone; otherwise the zone is an unknown member of the body.
     """
     if not has_zones and any("zone" in server.model_fields_set for server in body.server_details):
-        message = Message(
+        message = ScpMessage(
             "zone: 알 수 없는 항목입니다.", "server_details.zone: not of this version"
         )
         raise make_bad_request("InvalidRequestBody", message)
@@ -159,18 +159,18 @@ def check_count(count: int, minimum: int) -> None:
     if not minimum <= count <= MAX_SERVERS:
         raise make_bad_request(
             "InvalidServerCount",
-            Message(
+            ScpMessage(
                 f"서버는 {minimum}대 이상 {MAX_SERVERS}대 이하로 신청해야 합니다(요청: {count}대).",
                 f"server_details: {minimum} to {MAX_SERVERS} servers are allowed, not {count}",
             ),
         )
 
 
-def _find_name_problems(body: CreateGpuNodes) -> Iterator[Message]:
+def _find_name_problems(body: CreateGpuNodes) -> Iterator[ScpMessage]:
     """Yield the problems of names and tags."""
     fabric_name = body.cluster_fabric_details.cluster_fabric_name
     if not re.fullmatch(_FABRIC_NAME_PATTERN, fabric_name):
-        yield Message(
+        yield ScpMessage(
             f"cluster_fabric_name({fabric_name}): 영문자로 시작하고 "
             "영문자, 숫자, -로 된 3~15자여야 하며 -로 끝날 수 없습니다.",
             f"cluster_fabric_name {fabric_name!r}: 3 to 15 letters, digits and '-', from a letter "
@@ -179,7 +179,7 @@ def _find_name_problems(body: CreateGpuNodes) -> Iterator[Message]:
     for server in body.server_details:
         name = server.gpu_node_name
         if not re.fullmatch(_NODE_NAME_PATTERN, name):
-            yield Message(
+            yield ScpMessage(
                 f"gpu_node_name({name}): 영문 소문자로 시작하고 "
                 "영문 소문자, 숫자, -로 된 3~28자여야 하며 -로 끝날 수 없습니다.",
                 f"gpu_node_name {name!r}: 3 to 28 lower-case letters, digits and '-', from a "
@@ -187,35 +187,37 @@ def _find_name_problems(body: CreateGpuNodes) -> Iterator[Message]:
             )
     for tag in body.tags or []:
         if tag.key is not None and not 1 <= len(tag.key) <= _MAX_TAG_KEY_LENGTH:
-            yield Message("tags: 키는 1~128자여야 합니다.", "tags: a key has 1 to 128 characters")
+            yield ScpMessage(
+                "tags: 키는 1~128자여야 합니다.", "tags: a key has 1 to 128 characters"
+            )
         if tag.value is not None and len(tag.value) > _MAX_TAG_VALUE_LENGTH:
-            yield Message(
+            yield ScpMessage(
                 "tags: 값은 256자 이하여야 합니다.", "tags: a value has up to 256 characters"
             )
 
 
-def _find_system_problems(body: CreateGpuNodes) -> Iterator[Message]:
+def _find_system_problems(body: CreateGpuNodes) -> Iterator[ScpMessage]:
     """Yield the problems of user, password and script."""
     if body.os_user_id != _OS_USER:  # every image of the catalogue is Linux
-        yield Message(
+        yield ScpMessage(
             f"os_user_id: Linux 이미지는 {_OS_USER}만 사용할 수 있습니다.",
             f"os_user_id must be {_OS_USER} with a Linux image",
         )
     if not re.fullmatch(_PASSWORD_PATTERN, body.os_user_password):
-        yield Message(
+        yield ScpMessage(
             "os_user_password: 대문자, 소문자, 숫자, 특수문자(@$!%*#&)를 각각 포함한 9~20자여야 "
             "합니다.",
             "os_user_password: 9 to 20 characters, with an upper-case and a lower-case letter, "
             "a digit and one of @$!%*#&, and no others",
         )
     if body.init_script is not None and len(body.init_script) > _MAX_SCRIPT_LENGTH:
-        yield Message(
+        yield ScpMessage(
             f"init_script: {_MAX_SCRIPT_LENGTH}자 이하여야 합니다.",
             f"init_script: up to {_MAX_SCRIPT_LENGTH} characters",
         )
 
 
-def _find_location_problems(body: CreateGpuNodes) -> Iterator[Message]:
+def _find_location_problems(body: CreateGpuNodes) -> Iterator[ScpMessage]:
     """Yield the problems of region, image, pool, VPC and subnet.
 
     An unknown region is the only problem.
@@ -239,13 +241,13 @@ def _find_location_problems(body: CreateGpuNodes) -> Iterator[Message]:
     if subnet is None or subnet.vpc_id != body.vpc_id:
         yield _make_unknown_message("subnet_id", body.subnet_id)
     elif pool is not None and body.subnet_id not in pool.subnets:
-        yield Message(
+        yield ScpMessage(
             f"노드 풀({pool_id})에서 사용할 수 없는 Subnet({body.subnet_id})입니다.",
             f"node pool {pool_id!r} does not serve subnet {body.subnet_id!r}",
         )
 
 
-def _find_server_problems(body: CreateGpuNodes) -> Iterator[Message]:
+def _find_server_problems(body: CreateGpuNodes) -> Iterator[ScpMessage]:
     """Yield the problems of server types, addresses and public IPs."""
     image, subnet = IMAGES.get(body.image_id), SUBNETS.get(body.subnet_id)
     for server in body.server_details:
@@ -255,7 +257,7 @@ def _find_server_problems(body: CreateGpuNodes) -> Iterator[Message]:
             and subnet is not None
             and not _is_in_subnet(server.ip_address, subnet)
         ):
-            yield Message(
+            yield ScpMessage(
                 f"ip_address({server.ip_address}): Subnet({subnet.network})의 IP가 아닙니다.",
                 f"ip_address {server.ip_address!r} is not an address of the subnet "
                 f"({subnet.network})",
@@ -266,50 +268,50 @@ def _find_server_problems(body: CreateGpuNodes) -> Iterator[Message]:
             yield make_public_ip_message()
 
 
-def _find_zone_problems(body: CreateGpuNodes) -> Iterator[Message]:
+def _find_zone_problems(body: CreateGpuNodes) -> Iterator[ScpMessage]:
     """Yield the problems of zones: none, or not that of the pool (ours)."""
     pool = POOLS.get(body.cluster_fabric_details.node_pool_id)
     for server in body.server_details:
         if not server.zone:
-            yield Message(
+            yield ScpMessage(
                 f"{server.gpu_node_name}: zone은 필수 항목입니다.",
                 f"zone of {server.gpu_node_name!r} is required",
             )
         elif pool is not None and server.zone != pool.zone:
-            yield Message(
+            yield ScpMessage(
                 f"노드 풀({pool.pool_id})은 zone({server.zone})에 없습니다({pool.zone}).",
                 f"node pool {pool.pool_id!r} is in zone {pool.zone!r}, not in {server.zone!r}",
             )
 
 
-def _find_product_problems(server: ServerDetails, image: Image | None) -> Iterator[Message]:
+def _find_product_problems(server: ServerDetails, image: Image | None) -> Iterator[ScpMessage]:
     """Yield the problems of a server's type: unknown, not available, or without the image."""
     product = PRODUCTS.get(server.server_type_id)
     if product is None:
         yield _make_unknown_message("server_type_id", server.server_type_id)
     elif product.state != "AVAILABLE":
-        yield Message(
+        yield ScpMessage(
             f"현재 신청할 수 없는 서버 타입({product.name})입니다.",
             f"server type {product.name!r} is {product.state}",
         )
     elif image is not None and image.image_id not in product.images:
-        yield Message(
+        yield ScpMessage(
             f"이미지({image.name})를 지원하지 않는 서버 타입({product.name})입니다.",
             f"server type {product.name!r} does not run image {image.name!r}",
         )
 
 
-def make_public_ip_message() -> Message:
+def make_public_ip_message() -> ScpMessage:
     """Return the message that NAT needs a valid id of a public IP, in both languages."""
-    return Message(
+    return ScpMessage(
         "public_ip_address_id: NAT를 사용하려면 유효한 Public IP ID가 필요합니다.",
         "public_ip_address_id: NAT needs the id of a public IP",
     )
 
 
-def _make_unknown_message(name: str, value: str) -> Message:
+def _make_unknown_message(name: str, value: str) -> ScpMessage:
     """Return the message that the value of the field `name` does not exist or is not offered."""
-    return Message(
+    return ScpMessage(
         f"{name}({value}): 존재하지 않거나 사용할 수 없습니다.",
         f"{name} {value!r} does not exist or is not offered here",
     )

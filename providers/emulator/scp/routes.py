@@ -31,10 +31,10 @@ from gpuform.providers.emulator.scp.access import (
 )
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID
 from gpuform.providers.emulator.scp.creating import create_nodes
-from gpuform.providers.emulator.scp.errors import ApiError, Message
+from gpuform.providers.emulator.scp.errors import ScpApiError, ScpMessage
 from gpuform.providers.emulator.scp.nodes import ScpInventory
 from gpuform.providers.emulator.scp.operations import (
-    RequestContext,
+    ScpRequestContext,
     assign_nat,
     delete_nodes,
     lock_node,
@@ -131,13 +131,13 @@ class ScpApi(PlatformApi):
         try:
             check_access(client_request, ScpSettings.load(self._store), time.time())
             g.version = choose_version(client_request.headers.get(VERSION_HEADER))
-        except ApiError as error:
+        except ScpApiError as error:
             return self._answer_refusal(error)
         return None
 
     def answer_error(self, status: int, message: str) -> Response:
         """Return an error in SCP's form, with `message` for both languages."""
-        return self._answer_refusal(ApiError(status, "Error", Message(message, message)))
+        return self._answer_refusal(ScpApiError(status, "Error", ScpMessage(message, message)))
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         """Return the visible nodes and fabrics, as `gpu_nodes` and `fabrics`."""
@@ -155,7 +155,7 @@ class ScpApi(PlatformApi):
                 ],
             }
 
-    def _load_platform(self) -> RequestContext:
+    def _load_platform(self) -> ScpRequestContext:
         """Return the request's context: the objects at the clock's time, the settings, the faults.
 
         The faults are the effects of the fault that a test has injected for this request; without
@@ -164,11 +164,11 @@ class ScpApi(PlatformApi):
         inventory = ScpInventory(self._store, self._clock.now())
         # Tests that look past the API have no version.
         has_zones = g.get("version", CURRENT).has_zones
-        return RequestContext(
+        return ScpRequestContext(
             inventory, ScpSettings.load(self._store), get_fault_effects(), has_zones
         )
 
-    def _answer_refusal(self, error: ApiError) -> Response:
+    def _answer_refusal(self, error: ScpApiError) -> Response:
         """Return the answer for `error`, in the language that the request prefers."""
         language = request.accept_languages.best_match(_LANGUAGES, default=_LANGUAGES[0])
         return answer_json(error.build_body(language, self._create_request_id()), error.status)
@@ -200,7 +200,7 @@ class ScpApi(PlatformApi):
 
     # Nodes.
 
-    def _create_nodes(self, context: RequestContext) -> Response:
+    def _create_nodes(self, context: ScpRequestContext) -> Response:
         """Create the body's nodes, and answer 202 with ids as the setting `create_answer` says."""
         nodes = create_nodes(context, parse_body(CreateGpuNodes, request.get_data()))
         ids = [node.node_id for node in nodes]
@@ -214,27 +214,27 @@ class ScpApi(PlatformApi):
         }
         return self._answer_accepted(", ".join(ids_by_form.get(answer_form, ())))
 
-    def _delete_nodes(self, context: RequestContext) -> Response:
+    def _delete_nodes(self, context: ScpRequestContext) -> Response:
         """Begin to terminate the nodes that the body names, and answer 202 with the ids."""
         return self._apply_to_nodes(context, delete_nodes)
 
-    def _start_nodes(self, context: RequestContext) -> Response:
+    def _start_nodes(self, context: ScpRequestContext) -> Response:
         """Begin to start the nodes that the body names, and answer 202 with the ids."""
         return self._apply_to_nodes(context, start_nodes)
 
-    def _stop_nodes(self, context: RequestContext) -> Response:
+    def _stop_nodes(self, context: ScpRequestContext) -> Response:
         """Begin to stop the nodes that the body names, and answer 202 with the ids."""
         return self._apply_to_nodes(context, stop_nodes)
 
     def _apply_to_nodes(
-        self, context: RequestContext, action: Callable[[RequestContext, Sequence[str]], None]
+        self, context: ScpRequestContext, action: Callable[[ScpRequestContext, Sequence[str]], None]
     ) -> Response:
         """Call `action` with the ids of the body, and answer 202 with the ids."""
         body = parse_body(GpuNodeIds, request.get_data())
         action(context, body.gpu_node_ids)
         return self._answer_accepted(", ".join(body.gpu_node_ids))
 
-    def _list_nodes(self, context: RequestContext) -> Response:
+    def _list_nodes(self, context: ScpRequestContext) -> Response:
         """Answer the page of visible nodes that the query asks for."""
         filters = _NODE_FILTERS | _ZONE_FILTER if context.has_zones else _NODE_FILTERS
         listing = ListQuery.parse(request.args, filters, _NODE_SORTS)
@@ -244,37 +244,37 @@ class ScpApi(PlatformApi):
         ]
         return self._answer_page(listing, views, _NODES, "gpu_nodes")
 
-    def _show_node(self, context: RequestContext, gpu_node_id: str) -> Response:
+    def _show_node(self, context: ScpRequestContext, gpu_node_id: str) -> Response:
         """Answer a node, with an injected fault's state. Raises `ApiError` 404."""
         node = context.inventory.get_node(gpu_node_id)
         view = node.to_json(context.now, with_zone=context.has_zones)
         self._apply_status_overrides([view], _NODES, field="state")
         return answer_json(view)
 
-    def _lock_node(self, context: RequestContext, gpu_node_id: str) -> Response:
+    def _lock_node(self, context: ScpRequestContext, gpu_node_id: str) -> Response:
         """Lock a node, and answer the node's id. Raises `ApiError` 404."""
         lock_node(context, gpu_node_id, enabled=True)
         return answer_json({"gpu_node_id": gpu_node_id})
 
-    def _unlock_node(self, context: RequestContext, gpu_node_id: str) -> Response:
+    def _unlock_node(self, context: ScpRequestContext, gpu_node_id: str) -> Response:
         """Unlock a node, and answer the node's id. Raises `ApiError` 404."""
         lock_node(context, gpu_node_id, enabled=False)
         return answer_json({"gpu_node_id": gpu_node_id})
 
-    def _assign_nat(self, context: RequestContext, gpu_node_id: str) -> Response:
+    def _assign_nat(self, context: ScpRequestContext, gpu_node_id: str) -> Response:
         """Begin to assign the body's public IP to a node, and answer 202 with the node's id."""
         body = parse_body(AssignPublicNatIp, request.get_data())
         assign_nat(context, gpu_node_id, body.public_ip_address_id)
         return answer_json({"gpu_node_id": gpu_node_id}, 202)
 
-    def _release_nat(self, context: RequestContext, gpu_node_id: str) -> Response:
+    def _release_nat(self, context: ScpRequestContext, gpu_node_id: str) -> Response:
         """Begin to release a node's public IP, and answer 202 with the node's id."""
         release_nat(context, gpu_node_id)
         return answer_json({"gpu_node_id": gpu_node_id}, 202)
 
     # Fabrics.
 
-    def _list_fabrics(self, context: RequestContext) -> Response:
+    def _list_fabrics(self, context: ScpRequestContext) -> Response:
         """Answer the page of visible fabrics, each with its nodes, that the query asks for."""
         listing = ListQuery.parse(request.args, _FABRIC_FILTERS, _FABRIC_SORTS)
         inventory = context.inventory
@@ -284,7 +284,7 @@ class ScpApi(PlatformApi):
         ]
         return self._answer_page(listing, views, _FABRICS, "cluster_fabrics")
 
-    def _show_fabric(self, context: RequestContext, cluster_fabric_id: str) -> Response:
+    def _show_fabric(self, context: ScpRequestContext, cluster_fabric_id: str) -> Response:
         """Answer a fabric with its nodes, and with an injected fault's state.
 
         Raises `ApiError` 404.
@@ -294,7 +294,7 @@ class ScpApi(PlatformApi):
         self._apply_status_overrides([view], _FABRICS, field="state")
         return answer_json(view)
 
-    def _modify_members(self, context: RequestContext) -> Response:
+    def _modify_members(self, context: ScpRequestContext) -> Response:
         """Begin the move of nodes in the body, and answer 202 with the new fabric's id."""
         body = parse_body(ModifyMembers, request.get_data())
         modify_members(context, body)
@@ -302,18 +302,18 @@ class ScpApi(PlatformApi):
 
     # What is offered.
 
-    def _list_images(self, _: RequestContext) -> Response:
+    def _list_images(self, _: ScpRequestContext) -> Response:
         """Answer the images of the query's region. Raises `ApiError` 400 for a wrong query."""
         return answer_json(list_images(request.args))
 
-    def _list_products(self, _: RequestContext) -> Response:
+    def _list_products(self, _: ScpRequestContext) -> Response:
         """Answer the server types that the query selects.
 
         Raises `ApiError` 400 for a wrong query.
         """
         return answer_json(list_products(request.args))
 
-    def _list_node_pools(self, context: RequestContext) -> Response:
+    def _list_node_pools(self, context: ScpRequestContext) -> Response:
         """Answer the node pools that the query selects. Raises `ApiError` 400 for a wrong query."""
         pools = list_node_pools(request.args, context.inventory, has_zones=context.has_zones)
         return answer_json(pools)

@@ -23,7 +23,7 @@ from gpuform.providers.emulator.slurm.commands import CommandResult, run_command
 from gpuform.providers.emulator.slurm.jobs import JobRequest, Measurement
 from gpuform.providers.emulator.slurm.scheduler import SlurmCluster
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.together.catalogue import ApiError
+from gpuform.providers.emulator.together.catalogue import TogetherApiError
 from gpuform.providers.emulator.together.operations import TogetherOperations
 
 
@@ -109,7 +109,7 @@ class SlurmControls(PlatformControls):
         self._store.remove_expired(now)
         cluster = TogetherOperations(self._store, now).get_cluster(cluster_id)
         if cluster.settings.cluster_type != "SLURM":
-            raise ApiError(404, f"cluster {cluster_id!r} has no Slurm")
+            raise TogetherApiError(404, f"cluster {cluster_id!r} has no Slurm")
         slurm = SlurmCluster(self._store, cluster, now)
         yield slurm
         # Not after an error: a control that fails changes nothing.

@@ -14,7 +14,11 @@ from flask import Request
 from pydantic import BaseModel
 
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.tensorone.catalogue import ApiError, ApiKey, TensorOneSettings
+from gpuform.providers.emulator.tensorone.catalogue import (
+    ApiKey,
+    TensorOneApiError,
+    TensorOneSettings,
+)
 from gpuform.providers.emulator.tensorone.views import format_timestamp
 
 WINDOW_SECONDS = 3600
@@ -68,14 +72,14 @@ def require_key(client_request: Request, settings: TensorOneSettings) -> tuple[s
     scheme, _, token = client_request.headers.get("Authorization", "").partition(" ")
     key = settings.keys.get(token)
     if scheme.lower() != "bearer" or key is None:
-        raise ApiError(401, "Invalid or missing API key")
+        raise TensorOneApiError(401, "Invalid or missing API key")
     return token, key
 
 
 def check_permission(client_request: Request, key: ApiKey) -> None:
     """Raise `ApiError` 403 for a write with a read-only key."""
     if client_request.method != "GET" and not key.may_write:
-        raise ApiError(
+        raise TensorOneApiError(
             403,
             "Insufficient permissions",
             required_permission="clusters:write",
@@ -116,10 +120,10 @@ def count_request(
     return budget
 
 
-def make_rate_limit_error(budget: Budget, now: float) -> ApiError:
+def make_rate_limit_error(budget: Budget, now: float) -> TensorOneApiError:
     """Return the 429 of an exhausted budget, with the seconds from `now` until the window ends."""
     wait_seconds = math.ceil(budget.reset - now)
-    return ApiError(
+    return TensorOneApiError(
         429,
         "API rate limit exceeded",
         limit=budget.limit,

@@ -129,7 +129,7 @@ CODES = {
 }
 
 
-class ApiError(Refusal):
+class TensorOneApiError(Refusal):
     """Raised where TensorOne refuses: answered with this status and the code that belongs to it."""
 
     def __init__(self, status: int, message: str, **details: Any) -> None:
@@ -148,18 +148,18 @@ class ApiError(Refusal):
         }
 
 
-def make_invalid_field(field: str, reason: str) -> ApiError:
+def make_invalid_field(field: str, reason: str) -> TensorOneApiError:
     """Return the 400 for a field of a request; that the message has the reason is ours."""
-    return ApiError(
+    return TensorOneApiError(
         400, f"Request validation failed: {field}: {reason}", field=field, reason=reason
     )
 
 
-def make_not_found(resource: str, key: str) -> ApiError:
+def make_not_found(resource: str, key: str) -> TensorOneApiError:
     """Return the 404 for a missing object of the kind `resource`, such as `cluster`, by its id."""
-    return ApiError(404, f"{resource.capitalize()} not found", resource=resource, id=key)
+    return TensorOneApiError(404, f"{resource.capitalize()} not found", resource=resource, id=key)
 
 
-def make_conflict(message: str, current: str, required: str) -> ApiError:
+def make_conflict(message: str, current: str, required: str) -> TensorOneApiError:
     """Return the 409 for an action that needs a cluster in the `required` state, not `current`."""
-    return ApiError(409, message, current_state=current, required_state=required)
+    return TensorOneApiError(409, message, current_state=current, required_state=required)

@@ -12,7 +12,7 @@ from typing import Any
 from gpuform.providers.emulator.routing import FaultEffects
 from gpuform.providers.emulator.tensorone import catalogue
 from gpuform.providers.emulator.tensorone.catalogue import (
-    ApiError,
+    TensorOneApiError,
     TensorOneSettings,
     make_conflict,
     make_invalid_field,
@@ -41,7 +41,7 @@ _FIRST_PORT = 32001
 
 
 @dataclass(frozen=True)
-class RequestContext:
+class TensorOneRequestContext:
     """What a request finds: objects, settings and the effects of an injected fault."""
 
     inventory: TensorOneInventory
@@ -54,7 +54,7 @@ class RequestContext:
         return self.inventory.now
 
 
-def create_cluster(context: RequestContext, body: CreateCluster) -> Cluster:
+def create_cluster(context: TensorOneRequestContext, body: CreateCluster) -> Cluster:
     """Store and return a new cluster, on the way to `running`, or `stopped` without `auto_start`.
 
     Names are not unique: nothing documents that they are. Raises `ApiError`: 400 for an invalid
@@ -107,7 +107,9 @@ def create_cluster(context: RequestContext, body: CreateCluster) -> Cluster:
     return cluster
 
 
-def update_cluster(context: RequestContext, cluster_id: str, body: UpdateCluster) -> Cluster:
+def update_cluster(
+    context: TensorOneRequestContext, cluster_id: str, body: UpdateCluster
+) -> Cluster:
     """Replace the details in the body at once and return the cluster (ours: undocumented).
 
     Members that are missing or null stay; of `auto_terminate`, each limit by itself. Ports keep
@@ -133,7 +135,7 @@ def update_cluster(context: RequestContext, cluster_id: str, body: UpdateCluster
     return changed
 
 
-def start_cluster(context: RequestContext, cluster_id: str, body: StartCluster) -> Cluster:
+def start_cluster(context: TensorOneRequestContext, cluster_id: str, body: StartCluster) -> Cluster:
     """Begin to start a stopped cluster, with the changes of the body, and return the cluster.
 
     Environment variables and limits of the body are merged into the old ones. A snapshot to restore
@@ -173,7 +175,7 @@ def start_cluster(context: RequestContext, cluster_id: str, body: StartCluster) 
     return started
 
 
-def stop_cluster(context: RequestContext, cluster_id: str, body: StopCluster) -> Cluster:
+def stop_cluster(context: TensorOneRequestContext, cluster_id: str, body: StopCluster) -> Cluster:
     """Begin to stop a cluster, with a snapshot if asked for, and return the cluster.
 
     Raises `ApiError`: 404, 409 unless running, starting, pending or in error (the last is ours).
@@ -191,7 +193,9 @@ def stop_cluster(context: RequestContext, cluster_id: str, body: StopCluster) ->
     return stopped
 
 
-def delete_cluster(context: RequestContext, cluster_id: str, body: DeleteCluster) -> Cluster:
+def delete_cluster(
+    context: TensorOneRequestContext, cluster_id: str, body: DeleteCluster
+) -> Cluster:
     """Begin to delete a cluster, and store or delete snapshots as the body says.
 
     A final snapshot also keeps the earlier ones. Returns the cluster; a second delete changes
@@ -271,7 +275,7 @@ def _apply_configuration(spec: Spec, configuration: Configuration) -> Spec:
     return spec.model_copy(update=new_values)
 
 
-def _check_stock(context: RequestContext, spec: Spec) -> None:
+def _check_stock(context: TensorOneRequestContext, spec: Spec) -> None:
     """Raise `ApiError` for more GPUs than a cluster may have (400) or than are free (422).
 
     GPU types without a setting `capacity` are always free; with an injected fault of capacity none
@@ -283,7 +287,7 @@ def _check_stock(context: RequestContext, spec: Spec) -> None:
     # A fault takes everything; else only types with a setting are limited.
     free = 0 if context.effects.is_out_of_stock else context.settings.capacity.get(spec.gpu_type)
     if free is not None and free < spec.gpu_count:
-        raise ApiError(
+        raise TensorOneApiError(
             422,
             "Insufficient resources for requested configuration",
             requested=f"{spec.gpu_count}x NVIDIA {spec.gpu_type}",
@@ -291,7 +295,7 @@ def _check_stock(context: RequestContext, spec: Spec) -> None:
         )
 
 
-def _save_snapshot(context: RequestContext, cluster: Cluster, name: str | None) -> None:
+def _save_snapshot(context: TensorOneRequestContext, cluster: Cluster, name: str | None) -> None:
     """Store a snapshot of a cluster under `name` or a default name."""
     context.inventory.save_snapshot(
         Snapshot(
@@ -310,7 +314,7 @@ def _refuse_deleting(cluster: Cluster, now: float) -> None:
         raise make_conflict("Cannot change a cluster that is being deleted", "deleting", "running")
 
 
-def _is_failing(context: RequestContext, name: str) -> bool:
+def _is_failing(context: TensorOneRequestContext, name: str) -> bool:
     """Return whether an injected fault's pattern matches the name of a cluster to start."""
     pattern = context.effects.failing_pattern
     return pattern is not None and re.search(pattern, name) is not None

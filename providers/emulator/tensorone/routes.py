@@ -33,12 +33,12 @@ from gpuform.providers.emulator.tensorone.access import (
     require_key,
 )
 from gpuform.providers.emulator.tensorone.catalogue import (
-    ApiError,
+    TensorOneApiError,
     TensorOneSettings,
     make_invalid_field,
 )
 from gpuform.providers.emulator.tensorone.clusters import Cluster, TensorOneInventory
-from gpuform.providers.emulator.tensorone.operations import RequestContext
+from gpuform.providers.emulator.tensorone.operations import TensorOneRequestContext
 from gpuform.providers.emulator.tensorone.requests import (
     CreateCluster,
     DeleteCluster,
@@ -140,13 +140,13 @@ class TensorOneApi(PlatformApi):
             if budget.remaining < 0:
                 raise make_rate_limit_error(budget, now)
             check_permission(client_request, key)
-        except ApiError as error:
+        except TensorOneApiError as error:
             return self._answer_refusal(error)
         return None
 
     def answer_error(self, status: int, message: str) -> Response:
         """Return an error in TensorOne's form, flat with code and request id."""
-        return self._answer_refusal(ApiError(status, message))
+        return self._answer_refusal(TensorOneApiError(status, message))
 
     def list_objects(self) -> dict[str, list[Json]]:
         """Return the clusters, and the snapshots with their cluster's id."""
@@ -171,12 +171,14 @@ class TensorOneApi(PlatformApi):
                 ],
             }
 
-    def _load_platform(self) -> RequestContext:
+    def _load_platform(self) -> TensorOneRequestContext:
         """Return the objects at the clock's present time, the settings and the fault's effects."""
         inventory = TensorOneInventory(self._store, self._clock.now())
-        return RequestContext(inventory, TensorOneSettings.load(self._store), get_fault_effects())
+        return TensorOneRequestContext(
+            inventory, TensorOneSettings.load(self._store), get_fault_effects()
+        )
 
-    def _answer_refusal(self, error: ApiError) -> Response:
+    def _answer_refusal(self, error: TensorOneApiError) -> Response:
         """Return the answer for `error`, with Retry-After where the error has a time to wait."""
         response = answer_json(
             error.build_body(self._create_request_id(), format_timestamp(self._clock.now())),
@@ -197,12 +199,12 @@ class TensorOneApi(PlatformApi):
         """Return a new request id, `req_` and 16 hex digits, computed from the store's seed."""
         return f"req_{self._store.create_id().replace('-', '')[:16]}"
 
-    def _create_cluster(self, context: RequestContext) -> Response:
+    def _create_cluster(self, context: TensorOneRequestContext) -> Response:
         """Create the cluster in the body, and answer 201 with the cluster."""
         cluster = operations.create_cluster(context, parse_body(CreateCluster, request.get_data()))
         return self._answer_cluster(context, cluster, 201)
 
-    def _list_clusters(self, context: RequestContext) -> Response:
+    def _list_clusters(self, context: TensorOneRequestContext) -> Response:
         """Answer the query's page of clusters, from the cache if enabled, with faults' statuses."""
 
         def compute_page() -> Json:
@@ -218,7 +220,7 @@ class TensorOneApi(PlatformApi):
         self._apply_status_overrides(cached_page.data["clusters"], _CLUSTERS)
         return self._answer_enveloped(cached_page)
 
-    def _get_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+    def _get_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
         """Answer a cluster, from the cache if enabled, with an injected fault's status.
 
         Raises `ApiError` 404, also for a removed cluster in the cache.
@@ -229,34 +231,34 @@ class TensorOneApi(PlatformApi):
         self._apply_status_overrides([cached_cluster.data], _CLUSTERS)
         return self._answer_enveloped(cached_cluster)
 
-    def _update_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+    def _update_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
         """Replace details of a cluster by the body's, and answer the cluster."""
         body = parse_body(UpdateCluster, request.get_data())
         return self._answer_cluster(context, operations.update_cluster(context, cluster_id, body))
 
-    def _start_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+    def _start_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
         """Begin to start a cluster, with the body's changes, and answer the cluster."""
         body = parse_body(StartCluster, request.get_data())
         return self._answer_cluster(context, operations.start_cluster(context, cluster_id, body))
 
-    def _stop_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+    def _stop_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
         """Begin to stop a cluster as the body says, and answer the cluster."""
         body = parse_body(StopCluster, request.get_data())
         return self._answer_cluster(context, operations.stop_cluster(context, cluster_id, body))
 
-    def _delete_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+    def _delete_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
         """Begin to delete a cluster as the body says, and answer id and status `deleting`."""
         body = parse_body(DeleteCluster, request.get_data())
         deleted = operations.delete_cluster(context, cluster_id, body)
         return self._answer_enveloped(CachedData({"id": deleted.cluster_id, "status": "deleting"}))
 
     def _answer_cluster(
-        self, context: RequestContext, cluster: Cluster, status: int = 200
+        self, context: TensorOneRequestContext, cluster: Cluster, status: int = 200
     ) -> Response:
         """Answer the cluster in the document's envelope, as data computed just now."""
         return self._answer_enveloped(CachedData(self._cluster_to_json(context, cluster)), status)
 
-    def _cluster_to_json(self, context: RequestContext, cluster: Cluster) -> Json:
+    def _cluster_to_json(self, context: TensorOneRequestContext, cluster: Cluster) -> Json:
         """Return the cluster as JSON, with members replaced or hidden by tests.
 
         The query decides about metrics and costs. Raises `ApiError` 400 for a bad parameter.
@@ -274,7 +276,9 @@ class TensorOneApi(PlatformApi):
         )
         return reduce(remove_member, cluster.hidden, merge_deeply(true_content, cluster.shown))
 
-    def _get_cached(self, context: RequestContext, compute: Callable[[], Json]) -> CachedData:
+    def _get_cached(
+        self, context: TensorOneRequestContext, compute: Callable[[], Json]
+    ) -> CachedData:
         """Return data for the present request's address, from the cache if enabled."""
         return get_cached(
             self._store, request.full_path, context.now, context.settings.cache_seconds, compute

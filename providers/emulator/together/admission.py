@@ -10,9 +10,9 @@ from typing import Any
 from gpuform.providers.emulator.together.catalogue import (
     DEFAULT_PROJECT,
     MACHINES,
-    ApiError,
     DriverChoice,
     DriverVersion,
+    TogetherApiError,
     require_driver,
     require_region,
 )
@@ -43,16 +43,16 @@ def check_new_cluster(body: CreateCluster, now: float) -> None:
     _check_location(body)
     _check_sizes(body.num_gpus, body)
     if body.num_capacity_pool_gpus and body.capacity_pool_id is None:
-        raise ApiError(400, "num_capacity_pool_gpus needs a capacity_pool_id")
+        raise TogetherApiError(400, "num_capacity_pool_gpus needs a capacity_pool_id")
     if body.num_reserved_gpus and body.billing_type != "RESERVED":
-        raise ApiError(400, "num_reserved_gpus applies only to billing_type RESERVED")
+        raise TogetherApiError(400, "num_reserved_gpus applies only to billing_type RESERVED")
     _check_reservation(body, now)
     if body.cluster_type == "SLURM" and body.slurm_shm_size_gib is None:
-        raise ApiError(400, "slurm_shm_size_gib is required when cluster_type is SLURM")
+        raise TogetherApiError(400, "slurm_shm_size_gib is required when cluster_type is SLURM")
     _check_storage(body)
     for add_on in body.add_ons or []:
         if add_on.add_on_type not in _ADD_ON_TYPES:
-            raise ApiError(
+            raise TogetherApiError(
                 400,
                 f"add_on_type {add_on.add_on_type!r} is unknown; known: {', '.join(_ADD_ON_TYPES)}",
             )
@@ -66,20 +66,24 @@ def check_change(body: UpdateCluster, settings: ClusterSettings) -> None:
     num_gpus = settings.num_gpus if body.num_gpus is None else body.num_gpus
     _check_sizes(num_gpus, body)
     if body.num_capacity_pool_gpus is not None and settings.capacity_pool_id is None:
-        raise ApiError(400, "num_capacity_pool_gpus needs a cluster with a capacity_pool_id")
+        raise TogetherApiError(
+            400, "num_capacity_pool_gpus needs a cluster with a capacity_pool_id"
+        )
     if body.num_reserved_gpus is not None and settings.billing_type != "RESERVED":
-        raise ApiError(400, "num_reserved_gpus applies only to billing_type RESERVED")
+        raise TogetherApiError(400, "num_reserved_gpus applies only to billing_type RESERVED")
     if body.reservation_end_time is not None and settings.billing_type == "ON_DEMAND":
-        raise ApiError(400, "reservation_end_time is only accepted for prepaid clusters")
+        raise TogetherApiError(400, "reservation_end_time is only accepted for prepaid clusters")
 
 
 def _check_location(body: CreateCluster) -> None:
     """Raise `ApiError` 400 for an unknown region, or a GPU type or driver outside of its offer."""
     region = require_region(body.region)
     if body.gpu_type not in MACHINES:
-        raise ApiError(400, f"gpu_type {body.gpu_type!r} is unknown; known: {', '.join(MACHINES)}")
+        raise TogetherApiError(
+            400, f"gpu_type {body.gpu_type!r} is unknown; known: {', '.join(MACHINES)}"
+        )
     if body.gpu_type not in region.gpu_types:
-        raise ApiError(
+        raise TogetherApiError(
             400,
             f"gpu_type {body.gpu_type!r} is not offered in region {region.name!r}; "
             f"offered: {', '.join(region.gpu_types)}",
@@ -95,7 +99,7 @@ def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
     """
     # A worker is a whole host of eight GPUs; the document has no smaller step.
     if num_gpus <= 0 or num_gpus % _GPU_COUNT_STEP:
-        raise ApiError(400, f"num_gpus must be a positive multiple of 8, not {num_gpus}")
+        raise TogetherApiError(400, f"num_gpus must be a positive multiple of 8, not {num_gpus}")
     parts = {
         "num_capacity_pool_gpus": (body.num_capacity_pool_gpus, num_gpus),
         "num_reserved_gpus": (body.num_reserved_gpus, num_gpus),
@@ -106,9 +110,9 @@ def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
         if value is None:
             continue
         if value < 0 or value % _GPU_COUNT_STEP:
-            raise ApiError(400, f"{name} must be a multiple of 8, not {value}")
+            raise TogetherApiError(400, f"{name} must be a multiple of 8, not {value}")
         if limit is not None and value > limit:
-            raise ApiError(400, f"{name} must not exceed num_gpus ({limit}), not {value}")
+            raise TogetherApiError(400, f"{name} must not exceed num_gpus ({limit}), not {value}")
 
 
 def _check_reservation(body: CreateCluster, now: float) -> None:
@@ -118,22 +122,26 @@ def _check_reservation(body: CreateCluster, now: float) -> None:
     """
     if body.billing_type == "RESERVED":
         if body.duration_days is None:
-            raise ApiError(400, "duration_days is required with billing_type RESERVED")
+            raise TogetherApiError(400, "duration_days is required with billing_type RESERVED")
         if not 1 <= body.duration_days <= 90:
-            raise ApiError(400, f"duration_days must be from 1 to 90, not {body.duration_days}")
+            raise TogetherApiError(
+                400, f"duration_days must be from 1 to 90, not {body.duration_days}"
+            )
     elif body.duration_days is not None:
-        raise ApiError(400, "duration_days is only allowed with billing_type RESERVED")
+        raise TogetherApiError(400, "duration_days is only allowed with billing_type RESERVED")
     start, end = body.reservation_start_time, body.reservation_end_time
     if body.billing_type == "SCHEDULED_CAPACITY" and (start is None or end is None):
-        raise ApiError(
+        raise TogetherApiError(
             400,
             "reservation_start_time and reservation_end_time are required "
             "with billing_type SCHEDULED_CAPACITY",
         )
     if body.billing_type == "ON_DEMAND" and (start or end):
-        raise ApiError(400, "reservation times do not apply to billing_type ON_DEMAND")
+        raise TogetherApiError(400, "reservation times do not apply to billing_type ON_DEMAND")
     if end is not None and end.timestamp() <= max(now, start.timestamp() if start else now):
-        raise ApiError(400, "reservation_end_time must be in the future and after the start")
+        raise TogetherApiError(
+            400, "reservation_end_time must be in the future and after the start"
+        )
 
 
 def _check_storage(body: CreateCluster) -> None:
@@ -144,10 +152,10 @@ def _check_storage(body: CreateCluster) -> None:
     if body.shared_volume is None:
         return
     if body.volume_id is not None:
-        raise ApiError(400, "volume_id and shared_volume exclude each other")
+        raise TogetherApiError(400, "volume_id and shared_volume exclude each other")
     # The live API's words for a volume of another region.
     if body.shared_volume.region != body.region:
-        raise ApiError(400, "Shared volume does not exist in the datacenter")
+        raise TogetherApiError(400, "Shared volume does not exist in the datacenter")
 
 
 def resolve_driver(body: CreateCluster) -> DriverVersion:
@@ -207,7 +215,7 @@ def merge_add_ons(present: list[AddOn], changes: Iterable[ChangedAddOn]) -> list
     add_ons_by_name = {add_on.name: add_on for add_on in present}
     for change in changes:
         if change.name not in add_ons_by_name:
-            raise ApiError(400, f"add_ons: the cluster has no add-on named {change.name!r}")
+            raise TogetherApiError(400, f"add_ons: the cluster has no add-on named {change.name!r}")
         add_on = add_ons_by_name[change.name]
         add_ons_by_name[change.name] = add_on.model_copy(
             update={"config": merge_deeply(add_on.config, _dump_config(change))}

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from gpuform.providers.emulator.routing import Refusal
 
 
-class ApiError(Refusal):
+class TogetherApiError(Refusal):
     """Raised where Together refuses: answered as `{"error": {"message", "type", "code"}}`."""
 
 
-def make_not_found(kind: str, key: str) -> ApiError:
+def make_not_found(kind: str, key: str) -> TogetherApiError:
     """Return the 404 for a missing object of a kind, such as `cluster`, by its id or name."""
-    return ApiError(404, f"{kind} {key!r} not found")
+    return TogetherApiError(404, f"{kind} {key!r} not found")
 
 
 DEFAULT_PROJECT = "project-emulator"
@@ -146,7 +146,7 @@ def require_region(name: str) -> Region:
     """Return the region of a name. Raises `ApiError` 400 for an unknown name."""
     region = REGIONS.get(name)
     if region is None:
-        raise ApiError(400, f"region {name!r} is unknown; known: {', '.join(REGIONS)}")
+        raise TogetherApiError(400, f"region {name!r} is unknown; known: {', '.join(REGIONS)}")
     return region
 
 
@@ -170,13 +170,13 @@ def require_driver(region: Region, choice: DriverChoice) -> DriverVersion:
     by_name = choice.nvidia_version_id or choice.driver_version
     # The message of the live API, also for half a pair.
     if (None in pair and any(pair)) or (pair == (None, None) and not by_name):
-        raise ApiError(400, "cuda version and nvidia driver version are required")
+        raise TogetherApiError(400, "cuda version and nvidia driver version are required")
     matches = [driver for driver in region.drivers if _is_chosen(driver, choice)]
     if not matches:
         named_choices = ", ".join(
             f"{name}={value}" for name, value in vars(choice).items() if value
         )
-        raise ApiError(
+        raise TogetherApiError(
             400,
             f"no driver in region {region.name!r} is all of {named_choices}; "
             f"offered: {', '.join(driver.legacy_name for driver in region.drivers)}",

@@ -29,7 +29,7 @@ from gpuform.providers.emulator.together.catalogue import (
     DEFAULT_PROJECT,
     SSH_CLIENT_ID,
     SSH_PREFIX,
-    ApiError,
+    TogetherApiError,
     make_not_found,
     require_region,
 )
@@ -82,7 +82,7 @@ class TogetherOperations:
         # After the rules: a request that the platform would refuse anyway says nothing of its
         # stock.
         if effects.is_out_of_stock:
-            raise ApiError(409, "Out of stock")
+            raise TogetherApiError(409, "Out of stock")
         start = body.reservation_start_time
         planned = Cluster(
             cluster_id=self._store.create_id(),
@@ -132,12 +132,12 @@ class TogetherOperations:
         old = self.get_cluster(cluster_id)
         # Ours: the document does not say what an update does to a cluster that is leaving.
         if old.get_status(self.now) == "Deleting":
-            raise ApiError(409, f"cluster {cluster_id!r} is being deleted")
+            raise TogetherApiError(409, f"cluster {cluster_id!r} is being deleted")
         check_change(body, old.settings)
         new = _apply_changes(old, body)
         self._refuse_resize_while_paused(old, new)
         if effects.is_out_of_stock and new.settings.num_gpus > old.settings.num_gpus:
-            raise ApiError(409, "Out of stock")
+            raise TogetherApiError(409, "Out of stock")
         planned = self._plan_update(old, new, effects)
         desired_gpus = planned.settings.desired_preemptible_gpus
         if desired_gpus != old.settings.desired_preemptible_gpus:
@@ -279,7 +279,7 @@ class TogetherOperations:
         if body.instance_cluster_id is not None:
             cluster = self.get_cluster(body.instance_cluster_id)
             if cluster.settings.region != body.region:
-                raise ApiError(400, "instance_cluster_id names a cluster of another region")
+                raise TogetherApiError(400, "instance_cluster_id names a cluster of another region")
         volume = Volume(
             volume_id=self._store.create_id(),
             volume_name=body.volume_name,
@@ -318,9 +318,13 @@ class TogetherOperations:
             return volume
         # Ours: a volume only grows.
         if body.size_tib < size:
-            raise ApiError(400, f"a volume cannot shrink: {size} TiB to {body.size_tib} TiB")
+            raise TogetherApiError(
+                400, f"a volume cannot shrink: {size} TiB to {body.size_tib} TiB"
+            )
         if not volume.is_available(now):
-            raise ApiError(409, f"volume is {volume.get_status(now)}: it cannot be resized now")
+            raise TogetherApiError(
+                409, f"volume is {volume.get_status(now)}: it cannot be resized now"
+            )
         resized = volume.plan_resize(body.size_tib, now, is_stuck=effects.is_stuck)
         self._save_volume(resized)
         return resized
@@ -332,7 +336,7 @@ class TogetherOperations:
         """
         volume = self.get_volume(volume_id)
         if volume.is_attached(self.now):
-            raise ApiError(409, f"volume {volume_id!r} is attached to a cluster")
+            raise TogetherApiError(409, f"volume {volume_id!r} is attached to a cluster")
         if volume.gone_at is None:
             self._save_volume(volume.plan_deletion(self.now, is_stuck=effects.is_stuck))
 
@@ -384,12 +388,12 @@ class TogetherOperations:
             for cluster in (old.settings, new.settings)
         }
         if old.get_status(self.now) == PAUSED_WITHOUT_CREDIT and len(sizes) > 1:
-            raise ApiError(402, "Insufficient credits")
+            raise TogetherApiError(402, "Insufficient credits")
 
     def _refuse_without_credit(self) -> None:
         """Raise `ApiError` 402 without credit (the platform documents no code)."""
         if self._is_exhausted:
-            raise ApiError(402, "Insufficient credits")
+            raise TogetherApiError(402, "Insufficient credits")
 
     def _require_usable_volume(self, body: CreateCluster) -> Volume:
         """Return the volume that the body names; other clusters may have it, too.
@@ -398,11 +402,11 @@ class TogetherOperations:
         """
         volume = self.get_volume(str(body.volume_id))
         if volume.region != body.region:
-            raise ApiError(400, "Shared volume does not exist in the datacenter")
+            raise TogetherApiError(400, "Shared volume does not exist in the datacenter")
         status = volume.get_status(self.now)
         # Bound to another cluster is no obstacle: volumes are shared.
         if status not in ("available", "bound"):
-            raise ApiError(409, f"volume {volume.volume_id!r} is {status}, not available")
+            raise TogetherApiError(409, f"volume {volume.volume_id!r} is {status}, not available")
         return volume
 
     def _save_cluster(self, cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from gpuform.providers.emulator.clock import Timeline, get_value_at, select_past_steps
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.together.catalogue import ApiError, make_not_found
+from gpuform.providers.emulator.together.catalogue import TogetherApiError, make_not_found
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.nodes import Node, format_timestamp
 from gpuform.providers.emulator.together.requests import (
@@ -247,9 +247,13 @@ class Remediations:
             ):
                 return other, cluster
             if other.id == remediation_id:
-                raise ApiError(409, f"remediation {remediation_id!r} exists and is another one")
+                raise TogetherApiError(
+                    409, f"remediation {remediation_id!r} exists and is another one"
+                )
             if other.instance_id == instance_id and other.is_open(self._now):
-                raise ApiError(409, f"instance {instance_id!r} has remediation {other.id} open")
+                raise TogetherApiError(
+                    409, f"instance {instance_id!r} has remediation {other.id} open"
+                )
         remediation = Remediation(
             id=remediation_id or self._store.create_id(),
             cluster_id=cluster.cluster_id,
@@ -310,7 +314,7 @@ class Remediations:
         as the body's mode.
         """
         if body.mode == _POWER_CYCLE:
-            raise ApiError(400, "mode HOST_POWER_CYCLE cannot be set by an approval")
+            raise TogetherApiError(400, "mode HOST_POWER_CYCLE cannot be set by an approval")
         self._require_state(remediation, PROPOSED)
         reviewed = self._with_review(remediation, body.comment)
         mode = body.mode or remediation.mode
@@ -376,7 +380,7 @@ class Remediations:
     def _require_state(self, remediation: Remediation, *states: str) -> None:
         """Raise `ApiError` 409 unless the remediation is in one of `states`."""
         if remediation.get_state(self._now) not in states:
-            raise ApiError(
+            raise TogetherApiError(
                 409, f"remediation {remediation.id!r} is {remediation.get_state(self._now)}"
             )
 

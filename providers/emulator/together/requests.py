@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from gpuform.providers.emulator.together.catalogue import ApiError
+from gpuform.providers.emulator.together.catalogue import TogetherApiError
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -234,7 +234,9 @@ def parse_body(model: type[_Body], data: bytes) -> _Body:
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
     status = 400 if any(problem["type"] == "extra_forbidden" for problem in problems) else 422
-    raise ApiError(status, "; ".join(_format_problem(model, dict(problem)) for problem in problems))
+    raise TogetherApiError(
+        status, "; ".join(_format_problem(model, dict(problem)) for problem in problems)
+    )
 
 
 def _format_problem(model: type[BaseModel], problem: dict[str, Any]) -> str:

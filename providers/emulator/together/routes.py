@@ -23,7 +23,7 @@ from gpuform.providers.emulator.routing import (
 from gpuform.providers.emulator.slurm.controls import SlurmControls, SlurmExecutor
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
-from gpuform.providers.emulator.together.catalogue import REGIONS, ApiError
+from gpuform.providers.emulator.together.catalogue import REGIONS, TogetherApiError
 from gpuform.providers.emulator.together.clusters import Cluster, status_to_phase
 from gpuform.providers.emulator.together.nodes import format_timestamp
 from gpuform.providers.emulator.together.operations import TogetherOperations
@@ -234,14 +234,14 @@ class TogetherApi(PlatformApi):
             # Unknown values are refused, so that a misspelled filter does not look like an empty
             # list.
             if not allowed_values <= known_values:
-                raise ApiError(
+                raise TogetherApiError(
                     400,
                     f"{name}: {', '.join(sorted(allowed_values - known_values))} is not a {name}",
                 )
             views = [view for view in views if not allowed_values or view[name] in allowed_values]
         order = request.args.get("order_by", "create_time desc")
         if order not in ("create_time", "create_time asc", "create_time desc"):
-            raise ApiError(400, f"order_by: {order} cannot be ordered by")
+            raise TogetherApiError(400, f"order_by: {order} cannot be ordered by")
         views = views if order.endswith("desc") else views[::-1]
         size, first = _parse_number("page_size", _PAGE_SIZE), _parse_number("page_token", 0)
         size = min(size or _PAGE_SIZE, _PAGE_SIZE)
@@ -338,7 +338,7 @@ def _parse_number(name: str, default: int) -> int:
     """Return a parameter of the query as a number, or `default`. Raises `ApiError` 400."""
     argument = request.args.get(name) or str(default)
     if not argument.isdecimal():
-        raise ApiError(400, f"{name}: {argument} is not a number")
+        raise TogetherApiError(400, f"{name}: {argument} is not a number")
     return int(argument)
 
 

@@ -353,7 +353,7 @@ def _choose_names(
 
 
 @dataclass(frozen=True)
-class Difference:
+class NodeDifference:
     """One declared value that a node does not have."""
 
     field: str
@@ -363,7 +363,7 @@ class Difference:
 
 def find_differences(
     node: NodeOutputs, declared_node: DeclaredNode, fabric: TargetFabric
-) -> Iterator[Difference]:
+) -> Iterator[NodeDifference]:
     """Yield the differences between a node and the declaration, in the order of plans.
 
     A node whose power state is open (such as EDITING) has no difference of state. Undeclared
@@ -371,21 +371,21 @@ def find_differences(
     """
     if not fabric.contains(node):
         if fabric.id is not None:
-            yield Difference("cluster_fabric_id", node.cluster_fabric_id, fabric.id)
+            yield NodeDifference("cluster_fabric_id", node.cluster_fabric_id, fabric.id)
         else:
-            yield Difference("cluster_fabric_name", node.cluster_fabric_name, fabric.name)
+            yield NodeDifference("cluster_fabric_name", node.cluster_fabric_name, fabric.name)
     if declared_node.nat_enabled is not None and declared_node.nat_enabled != node.policy_use_nat:
-        yield Difference("nat_enabled", node.policy_use_nat, declared_node.nat_enabled)
+        yield NodeDifference("nat_enabled", node.policy_use_nat, declared_node.nat_enabled)
     # NAT stays on, but by another public IP.
     elif declared_node.nat_enabled and has_other_public_ip(node, declared_node):
-        yield Difference(
+        yield NodeDifference(
             "public_ip_address_id", node.public_ip_address_id, declared_node.public_ip_address_id
         )
     if declared_node.lock_enabled is not None and declared_node.lock_enabled != node.lock_enabled:
-        yield Difference("lock_enabled", node.lock_enabled, declared_node.lock_enabled)
+        yield NodeDifference("lock_enabled", node.lock_enabled, declared_node.lock_enabled)
     power_state = get_power_state(node.state)
     if power_state is not None and power_state != declared_node.state:
-        yield Difference("state", power_state, declared_node.state)
+        yield NodeDifference("state", power_state, declared_node.state)
 
 
 def has_other_public_ip(node: NodeOutputs, declared_node: DeclaredNode) -> bool:

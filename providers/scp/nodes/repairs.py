@@ -16,7 +16,7 @@ from gpuform.providers.kubernetes.nodes import accept_time_between
 from gpuform.providers.lens.lookups import describe_overheated_nodes
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Settings
-from gpuform.providers.records import Verdict, Verdicts
+from gpuform.providers.records import RecordedVerdict, Verdicts
 from gpuform.providers.repairing import (
     Fleet,
     RepairDecision,
@@ -130,7 +130,7 @@ def find_unusable_nodes(
 
 
 def find_uncertified_nodes(
-    nodes: Iterable[NodeOutputs], verdicts: Iterable[Verdict]
+    nodes: Iterable[NodeOutputs], verdicts: Iterable[RecordedVerdict]
 ) -> Iterator[NodeFault]:
     """Yield a fault for each node, by its id, that `verdicts` record as failed."""
     failures = [
@@ -231,7 +231,7 @@ class NodeInspection:
                 )
         return nodes, faults
 
-    def list_verdicts(self) -> list[Verdict]:
+    def list_verdicts(self) -> list[RecordedVerdict]:
         """Return the stack's recorded certification failures of nodes of SCP; send no request.
 
         Each verdict is of one certification resource of this stack. The failed nodes may belong to

@@ -158,7 +158,7 @@ def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions
     With `update` unused snapshots are removed, unless a pattern leaves cases out.
     """
     from gpuform.stacks.testing.coverage import measure_coverage  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.testing.runner import CaseRunner, Status  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.runner import CaseRunner, CaseStatus  # noqa: PLC0415 - as above
     from gpuform.stacks.testing.snapshots import list_unused_snapshots, remove_files  # noqa: PLC0415 - as above
 
     paint = session.screen.paint
@@ -191,7 +191,7 @@ def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions
         for path in unused_snapshots:
             session.screen.print(_describe_unused(path, is_removed=options.update))
         session.screen.print(_summarize(results))
-    is_passed = all(result.status is Status.PASSED for result in results)
+    is_passed = all(result.status is CaseStatus.PASSED for result in results)
     return SUCCESS if is_passed else FAILED
 
 

@@ -18,7 +18,7 @@ from gpuform.stacks.cli.terminal.screen import Screen, write_parts
 
 if TYPE_CHECKING:
     from gpuform.stacks.cli.stack_selection import ChosenStacks
-    from gpuform.stacks.document.diagnostics import Diagnostic
+    from gpuform.stacks.document.diagnostics import DocumentDiagnostic
     from gpuform.stacks.topology.planning import PlannedTopology
 
 _FORMATS = ("text", "json", "sarif", "github")
@@ -130,8 +130,8 @@ def _summarize_stacks(
 
 def _print_problems(
     session: Session,
-    problems: Sequence["Diagnostic"],
-    warnings: Sequence["Diagnostic"],
+    problems: Sequence["DocumentDiagnostic"],
+    warnings: Sequence["DocumentDiagnostic"],
     summaries: Sequence[str],
     form: str,
 ) -> int:

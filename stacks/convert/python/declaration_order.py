@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuform.stacks.convert.errors import NotConverted
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
+from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic
 from gpuform.stacks.document.nodes import Entry, Node, list_scalars
 from gpuform.stacks.topology.declarations import (
     MODULES,
@@ -62,7 +62,9 @@ def order_declarations(planned: PlannedTopology) -> list[Repeatable]:
         ):
             message = f"the for_each of {declaration.address} refers to its own instances"
             hint = "write the instances as separate entries"
-            raise NotConverted([Diagnostic(declaration.for_each.position, "order", message, hint)])
+            raise NotConverted(
+                [DocumentDiagnostic(declaration.for_each.position, "order", message, hint)]
+            )
     ordered: dict[str, Repeatable] = {}
     for declaration in declarations:
         _visit(declaration, dependencies, ordered)
@@ -133,7 +135,7 @@ def _visit(
             cycle = [*list(path)[list(path).index(declaration.address) :], declaration.address]
             message = f"the instances of these entries depend on each other: {' -> '.join(cycle)}"
             hint = "write the instances as separate entries, or remove one of the references"
-            raise NotConverted([Diagnostic(declaration.position, "order", message, hint)])
+            raise NotConverted([DocumentDiagnostic(declaration.position, "order", message, hint)])
         elif declaration.address not in ordered:
             path[declaration.address] = declaration
             pending.append((declaration, True))

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from gpuform.providers.catalog import list_lookups, load_lifecycle_class, load_lookup
 from gpuform.providers.platform import platforms
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.declaration_writer.declarations import ConfigReference, ResourceReference
+from gpuform.stacks.declaration_writer.declarations import ConfigReference, DeclaredReference
 from gpuform.stacks.declaration_writer.python_program import (
     Code,
     PythonNames,
@@ -106,7 +106,7 @@ class ReferenceWriter:
         With a `for_each` the variable holds the instances by key.
         """
         self.used.add(declaration.address)
-        return self.names(ResourceReference(declaration.section, declaration.name))
+        return self.names(DeclaredReference(declaration.section, declaration.name))
 
     def find_lookup(self, reference: ExpressionReference) -> PythonExpression | None:
         """Return the function of a platform's lookup, or None for another reference."""

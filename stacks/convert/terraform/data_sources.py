@@ -15,11 +15,11 @@ from gpuform.stacks.convert.terraform.expressions import (
     UnresolvedExpression,
     select_part,
 )
-from gpuform.stacks.convert.terraform.files import Block, ResourceInstance, TerraformFiles
+from gpuform.stacks.convert.terraform.files import ResourceInstance, TerraformBlock, TerraformFiles
 from gpuform.stacks.convert.terraform.resource_types import Step
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
-    ResourceReference,
+    DeclaredReference,
     Value,
 )
 from gpuform.stacks.declaration_writer.topology_yaml import render_expression
@@ -126,7 +126,7 @@ class DataSources:
                     else "",
                 )
 
-    def _render_lookup(self, lookup: DataSourceLookup, block: Block) -> str:
+    def _render_lookup(self, lookup: DataSourceLookup, block: TerraformBlock) -> str:
         """Return the look-up with the block's arguments, as a topology has it."""
         arguments = dict(self._render_arguments(block))
         call = ", ".join(
@@ -135,7 +135,7 @@ class DataSources:
         following = lookup.filter.format(id=arguments.get("id", "ID"))
         return f"{{{{ {lookup.function}({call}){following} }}}}"
 
-    def _render_arguments(self, block: Block) -> Iterator[tuple[str, str]]:
+    def _render_arguments(self, block: TerraformBlock) -> Iterator[tuple[str, str]]:
         """Yield each argument of a block, as an expression of a topology.
 
         Arguments without an equivalent are left out.
@@ -145,7 +145,7 @@ class DataSources:
                 value: Any = self.resolver.resolve(raw)
             except UnresolvedExpression:
                 continue
-            if isinstance(value, ResourceReference | ConfigReference):
+            if isinstance(value, DeclaredReference | ConfigReference):
                 yield name, render_expression(value)
             elif isinstance(value, str | int):
                 yield name, repr(value)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuform.stacks.convert.secret_values import SecretValues
-from gpuform.stacks.convert.terraform.files import Block, TerraformFiles
+from gpuform.stacks.convert.terraform.files import TerraformBlock, TerraformFiles
 from gpuform.stacks.convert.terraform.resource_types import Step, TerraformType, to_hcl_literal
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
+    DeclaredReference,
     InterpolatedText,
-    ResourceReference,
     Value,
 )
 from gpuform.stacks.document.diagnostics import SourcePosition
@@ -110,9 +110,9 @@ class ExpressionResolver:
         # `"${var.gpus}"` stays a number.
         if len(parts) == 1 and not isinstance(parts[0], str):
             return parts[0]
-        joined_parts: list[str | ResourceReference | ConfigReference] = []
+        joined_parts: list[str | DeclaredReference | ConfigReference] = []
         for part in parts:
-            if isinstance(part, ResourceReference | ConfigReference):
+            if isinstance(part, DeclaredReference | ConfigReference):
                 joined_parts.append(_to_reference_in_text(part))
                 continue
             if isinstance(part, bool | list | Mapping | InterpolatedText) or part is None:
@@ -336,15 +336,15 @@ def select_part(value: Value, steps: Sequence[Step], code: str) -> Value:
 
 
 def _to_reference_in_text(
-    reference: ResourceReference | ConfigReference,
-) -> ResourceReference | ConfigReference:
+    reference: DeclaredReference | ConfigReference,
+) -> DeclaredReference | ConfigReference:
     """Return the reference for use in a text.
 
     A reference to a resource itself gets the step `id`: as a complete value, a resource means its
     id without the step.
     """
-    if isinstance(reference, ResourceReference) and not reference.steps:
-        return ResourceReference(reference.section, reference.name, ("id",), reference.key)
+    if isinstance(reference, DeclaredReference) and not reference.steps:
+        return DeclaredReference(reference.section, reference.name, ("id",), reference.key)
     return reference
 
 
@@ -359,7 +359,7 @@ ReportOmission = Callable[[SourcePosition, str], None]
 
 
 def convert_meta_arguments(
-    block: Block,
+    block: TerraformBlock,
     resolver: ExpressionResolver,
     report_omission: ReportOmission,
     terraform_type: TerraformType,
@@ -385,7 +385,7 @@ def convert_meta_arguments(
                 f"{name}: depends_on {code} was not converted",
             )
     if dependencies := [
-        dependency for dependency in dependencies if isinstance(dependency, ResourceReference)
+        dependency for dependency in dependencies if isinstance(dependency, DeclaredReference)
     ]:
         options["depends_on"] = dependencies
     # python-hcl2 has each block as a list, even a block that may occur only once.
@@ -399,7 +399,7 @@ def convert_meta_arguments(
 
 def _resolve_timeouts(
     timeouts: Mapping[str, Any],
-    block: Block,
+    block: TerraformBlock,
     resolver: ExpressionResolver,
     report_omission: ReportOmission,
 ) -> Iterator[tuple[str, Value]]:
@@ -419,7 +419,7 @@ def _resolve_timeouts(
 
 def _convert_lifecycle(
     arguments: Mapping[str, Any],
-    block_and_name: tuple[Block, str],
+    block_and_name: tuple[TerraformBlock, str],
     report_omission: ReportOmission,
     terraform_type: TerraformType,
 ) -> dict[str, Value]:
@@ -455,7 +455,7 @@ def _convert_lifecycle(
 
 
 def _find_ignored_properties(
-    argument: str, block: Block, terraform_type: TerraformType
+    argument: str, block: TerraformBlock, terraform_type: TerraformType
 ) -> list[str]:
     """Return the properties for an argument of `ignore_changes`, empty without an equivalent."""
     if argument in terraform_type.unignorable_arguments:
@@ -522,20 +522,20 @@ class TerraformVariables:
         type_ = strip_interpolation(str(self._require_block(name).body.get("type") or ""))
         return type_.startswith("set(")
 
-    def _require_block(self, name: str) -> Block:
+    def _require_block(self, name: str) -> TerraformBlock:
         """Return the block of a variable. Raises UnresolvedExpression if there is none."""
         for block in self.files.find_blocks("variable"):
             if block.labels == (name,):
                 return block
         raise UnresolvedExpression(f"var.{name}")
 
-    def _get_value(self, name: str, block: Block) -> Value:
+    def _get_value(self, name: str, block: TerraformBlock) -> Value:
         """Return the value of a variable from the files, or None."""
         # The value that made the existing objects: .tfvars override the default.
         raw = self.files.variable_values.get(name, block.body.get("default"))
         return None if raw is None else _LITERAL_RESOLVER.resolve(raw)
 
-    def _convert_variable(self, name: str, block: Block) -> ConfigEntry:
+    def _convert_variable(self, name: str, block: TerraformBlock) -> ConfigEntry:
         """Return the configuration entry of a variable, whose default is the value from the files.
 
         A sensitive or ephemeral variable becomes a secret without a default.

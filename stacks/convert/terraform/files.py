@@ -21,7 +21,7 @@ _BLOCK_MARK: Final = "__is_block__"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TerraformBlock:
     """One block of a file: type (`resource`), labels, and the body as python-hcl2 reads it.
 
     `lines` are all lines of the file.
@@ -75,12 +75,12 @@ class TerraformFiles:
     `instances` are the state's objects, `data_sources` its results of data sources.
     """
 
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[TerraformBlock] = field(default_factory=list)
     variable_values: dict[str, Any] = field(default_factory=dict)
     instances: list[ResourceInstance] = field(default_factory=list)
     data_sources: list[ResourceInstance] = field(default_factory=list)
 
-    def find_blocks(self, type_: str) -> list[Block]:
+    def find_blocks(self, type_: str) -> list[TerraformBlock]:
         """Return the blocks of one type."""
         return [block for block in self.blocks if block.type == type_]
 
@@ -160,7 +160,7 @@ def _iterate_blocks(document: Mapping[str, Any]) -> Iterator[_RawBlock]:
                 yield type_, tuple(labels), _remove_marks(content)
 
 
-def _locate_block(raw_block: _RawBlock, path: Path, lines: tuple[str, ...]) -> Block:
+def _locate_block(raw_block: _RawBlock, path: Path, lines: tuple[str, ...]) -> TerraformBlock:
     """Return the block with the line of the header, or line 1 if no line matches."""
     type_, labels, body = raw_block
     # The parsed document has no line numbers: the header is searched in the text.
@@ -169,7 +169,7 @@ def _locate_block(raw_block: _RawBlock, path: Path, lines: tuple[str, ...]) -> B
     line = next(
         (n for n, line_text in enumerate(lines, start=1) if header_pattern.match(line_text)), 1
     )
-    return Block(type_, labels, body, SourcePosition(str(path), line), lines)
+    return TerraformBlock(type_, labels, body, SourcePosition(str(path), line), lines)
 
 
 def _remove_marks(value: Any) -> Any:

@@ -16,8 +16,8 @@ from gpuform.schemas.models import InputModel
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
+    DeclaredReference,
     InterpolatedText,
-    ResourceReference,
     Value,
 )
 
@@ -445,7 +445,7 @@ def is_plain(value: Value) -> bool:
         return all(map(is_plain, value.values()))
     if isinstance(value, list):
         return all(map(is_plain, value))
-    return not isinstance(value, ResourceReference | ConfigReference | InterpolatedText)
+    return not isinstance(value, DeclaredReference | ConfigReference | InterpolatedText)
 
 
 def _to_checkable_inputs(properties: Mapping[str, Value]) -> dict[str, Any]:
@@ -454,7 +454,7 @@ def _to_checkable_inputs(properties: Mapping[str, Value]) -> dict[str, Any]:
         # A reference has no value before the run, and the rules accept UNKNOWN in place of any
         # value.
         name: UNKNOWN
-        if isinstance(value, ResourceReference | ConfigReference | InterpolatedText)
+        if isinstance(value, DeclaredReference | ConfigReference | InterpolatedText)
         else value
         for name, value in properties.items()
     }

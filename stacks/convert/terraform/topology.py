@@ -30,8 +30,8 @@ from gpuform.stacks.convert.terraform.expressions import (
 )
 from gpuform.stacks.convert.terraform.files import (
     STATE_FILE_NAME,
-    Block,
     ResourceInstance,
+    TerraformBlock,
     TerraformFiles,
     read_terraform_files,
 )
@@ -57,18 +57,18 @@ from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
     Declarations,
+    DeclaredReference,
     InterpolatedText,
     ResourceEntry,
-    ResourceReference,
     Value,
     find_config_references,
     find_resource_references,
 )
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
+from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
 
 Key = tuple[str, str, Step | None]
 
-ArgumentSource = tuple[Block, ResourceInstance, ExpressionResolver, Mapping[str, Any]]
+ArgumentSource = tuple[TerraformBlock, ResourceInstance, ExpressionResolver, Mapping[str, Any]]
 """Where arguments come from: the block, the instance, its resolver, and the state's attributes."""
 
 _ATTACHED_ARGUMENTS: Final = {"count", "for_each", "depends_on", "provider"}
@@ -84,7 +84,7 @@ class TerraformConversion:
     """
 
     declarations: Declarations
-    omissions: Sequence[Diagnostic]
+    omissions: Sequence[DocumentDiagnostic]
     secrets: Mapping[str, str]
 
 
@@ -113,7 +113,7 @@ class _TerraformConverter:
     node_settings: dict[str, Mapping[str, Value]] = field(default_factory=dict)
     """Settings of single nodes by their ids."""
     instances: dict[Key, ResourceInstance] = field(default_factory=dict)
-    references: dict[Key, ResourceReference] = field(default_factory=dict)
+    references: dict[Key, DeclaredReference] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.variables = TerraformVariables(self.files, self.secrets)
@@ -166,7 +166,7 @@ class _TerraformConverter:
             name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
             if not TERRAFORM_TYPES[instance.type].is_attached:
                 section = TERRAFORM_TYPES[instance.type].section
-                self.references[key] = ResourceReference(section, name)
+                self.references[key] = DeclaredReference(section, name)
         nodes = {
             key: node
             for key, instance in self.instances.items()
@@ -182,9 +182,9 @@ class _TerraformConverter:
             pool = self.references[_get_key(node.pool)]
             node_key = get_node_key(node.pool.attributes, node.name, self.node_settings)
             steps = ("gpu_nodes", node_key) if key[0] == PUBLIC_NAT_IP else ()
-            self.references[key] = ResourceReference(pool.section, pool.name, steps)
+            self.references[key] = DeclaredReference(pool.section, pool.name, steps)
 
-    def _convert_attached(self, block: Block, instance: ResourceInstance) -> None:
+    def _convert_attached(self, block: TerraformBlock, instance: ResourceInstance) -> None:
         """Keep what an attached resource declares about nodes; the rest becomes omissions."""
         for argument in block.body.keys() & {*META_ARGUMENTS} - _ATTACHED_ARGUMENTS:
             self._report_omission(
@@ -209,7 +209,7 @@ class _TerraformConverter:
                     "public_ip_address_id": self._convert_public_ip(block, instance),
                 }
 
-    def _convert_public_ip(self, block: Block, instance: ResourceInstance) -> Value:
+    def _convert_public_ip(self, block: TerraformBlock, instance: ResourceInstance) -> Value:
         """Return the id of the public IP of a public NAT IP; the state has it in any case."""
         name = "public_ip_address_id"
         source = (block, instance, self._create_resolver(block, instance), instance.attributes)
@@ -219,7 +219,7 @@ class _TerraformConverter:
         """Add something that was not converted to the omissions."""
         self.omissions.add(position, "terraform", message, hint)
 
-    def _build_entry(self, block: Block, instance: ResourceInstance) -> ResourceEntry:
+    def _build_entry(self, block: TerraformBlock, instance: ResourceInstance) -> ResourceEntry:
         """Return the entry of one instance.
 
         Raises:
@@ -307,14 +307,14 @@ class _TerraformConverter:
             )
             # A moved pool may refer to this one.
             if (
-                isinstance(fabric_id, ResourceReference)
+                isinstance(fabric_id, DeclaredReference)
                 and fabric_id.steps == ("cluster_fabric_id",)
                 and not self._is_moved(fabric_id)
             ):
                 return replace(fabric_id, steps=("cluster_fabric_name",))
         return move.fabric_name
 
-    def _is_moved(self, reference: ResourceReference) -> bool:
+    def _is_moved(self, reference: DeclaredReference) -> bool:
         """Return True if a cluster fabric member moves the pool of a reference."""
         return any(
             node is not None and self.references[_get_key(node.pool)].name == reference.name
@@ -323,13 +323,13 @@ class _TerraformConverter:
             for _, node in self.attachments.find_nodes(instance)
         )
 
-    def _get_reference(self, instance: ResourceInstance) -> ResourceReference:
+    def _get_reference(self, instance: ResourceInstance) -> DeclaredReference:
         """Return the reference assigned to a resource instance of the state."""
         return self.references[_get_key(instance)]
 
     def _iterate_arguments(
         self,
-        block: Block,
+        block: TerraformBlock,
         terraform_type: TerraformType,
         resolver: ExpressionResolver,
         attributes: Mapping[str, Any],
@@ -429,7 +429,7 @@ class _TerraformConverter:
             self.variables.make_secret(variable.name)
         if isinstance(value, InterpolatedText):
             return self.secrets.replace_literal_parts(name, value)
-        if isinstance(value, ConfigReference | ResourceReference):
+        if isinstance(value, ConfigReference | DeclaredReference):
             return value
         if any(find_resource_references(value)) or any(find_config_references(value)):
             if isinstance(value, Mapping):
@@ -460,7 +460,7 @@ class _TerraformConverter:
         raise IncompleteEntry(f"neither the files nor the state contain its {name}")
 
     def _require_from_user(
-        self, block: Block, instance: ResourceInstance, name: str
+        self, block: TerraformBlock, instance: ResourceInstance, name: str
     ) -> Mapping[str, Value]:
         """Return a property with configuration for the user to set, and report an omission."""
         self.variables.used.setdefault(name, ConfigEntry(name, {"type": "string"}))
@@ -485,7 +485,7 @@ class _TerraformConverter:
         return sources.find_value(steps, code)
 
     def _create_resolver(
-        self, block: Block | None = None, instance: ResourceInstance | None = None
+        self, block: TerraformBlock | None = None, instance: ResourceInstance | None = None
     ) -> ExpressionResolver:
         """Create the resolver of expressions, with `count` and `each` of an instance if given.
 
@@ -537,7 +537,7 @@ class _TerraformConverter:
         references = [self._find_reference(root, [steps[0], key, *steps[2:]]) for key in keys]
         return references if references and None not in references else None
 
-    def _find_reference(self, root: str, steps: Sequence[Step]) -> ResourceReference | None:
+    def _find_reference(self, root: str, steps: Sequence[Step]) -> DeclaredReference | None:
         """Return the reference for a path such as TYPE.NAME[KEY].ATTRIBUTE, or None.
 
         Returns None if the resource is not converted, or if no property has the value of the
@@ -577,7 +577,7 @@ class _TerraformConverter:
         # A reworded property has another value here than in Terraform.
         if name not in property_names or name in terraform_type.reworded_properties:
             return None
-        return ResourceReference(reference.section, reference.name, (name, *path[1:]))
+        return DeclaredReference(reference.section, reference.name, (name, *path[1:]))
 
     def _remove_broken_entries(self, entries: list[ResourceEntry]) -> list[ResourceEntry]:
         """Return the entries whose references all exist; the others are omissions."""
@@ -653,7 +653,7 @@ class _TerraformConverter:
         )
 
 
-def _is_entry(resource: tuple[Block, ResourceInstance]) -> bool:
+def _is_entry(resource: tuple[TerraformBlock, ResourceInstance]) -> bool:
     """Return True if a resource becomes an entry of its own."""
     return not TERRAFORM_TYPES[resource[1].type].is_attached
 
@@ -682,7 +682,7 @@ def _resolve_argument(resolver: ExpressionResolver, raw: Any, *, is_reworded: bo
 
 def _pair_blocks_with_instances(
     files: TerraformFiles, folder: Path, report_omission: ReportOmission
-) -> Iterator[tuple[Block, ResourceInstance]]:
+) -> Iterator[tuple[TerraformBlock, ResourceInstance]]:
     """Yield each block of a known type with each instance; others become omissions."""
     state_position = SourcePosition(str(folder / STATE_FILE_NAME), NOWHERE)
     blocks = {block.labels: block for block in files.find_blocks("resource")}

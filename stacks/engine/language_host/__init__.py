@@ -6,8 +6,8 @@ and others record what a program declares.
 """
 
 from gpuform.stacks.engine.language_host.language import (
-    Declarations,
     Ended,
+    ResourceDeclarer,
     ResourceResult,
     TopologyRun,
     TopologyRunner,
@@ -20,7 +20,6 @@ from gpuform.stacks.engine.language_host.recording import Recorded, record
 from gpuform.stacks.engine.language_host.services import Engine, Program, print_to_events
 
 __all__ = [
-    "Declarations",
     "Ended",
     "Engine",
     "Monitor",
@@ -28,6 +27,7 @@ __all__ = [
     "ProgramError",
     "ProgramTarget",
     "Recorded",
+    "ResourceDeclarer",
     "ResourceResult",
     "TopologyRun",
     "TopologyRunner",

@@ -28,9 +28,9 @@ from pulumi.runtime.stack import run_in_stack
 
 from gpuform.providers.context import trace_span
 from gpuform.stacks.engine.language_host.program_errors import (
-    Gate,
     ProgramError,
     ProgramFiles,
+    RegistrationGate,
     StrayFailures,
     UnsupportedFeatures,
     explain_failure,
@@ -70,7 +70,7 @@ class ResourceResult:
     unknown: bool = False
 
 
-class Declarations(Protocol):
+class ResourceDeclarer(Protocol):
     """The interface to which a topology declares its resources, from one thread."""
 
     def track_work(self) -> AbstractContextManager[None]:
@@ -105,7 +105,7 @@ class TopologyRun:
     program: Program
     file: Path
     call_site: tuple[Path, int]
-    declarations: Declarations
+    declarations: ResourceDeclarer
     preview: bool
     threads: int
     warn: Callable[[str], None]
@@ -121,7 +121,7 @@ Raises:
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class TopologyProgram:
     """The topology file of a program, relative to its folder, and the line that runs it."""
 
     file: Path
@@ -133,7 +133,7 @@ class Topology:
         return self.call_site[0].parent / self.file
 
 
-def find_topology(directory: Path) -> Topology | None:
+def find_topology(directory: Path) -> TopologyProgram | None:
     """Return the topology run by a program and nothing else, or None for any other program.
 
     `directory` is the program's folder or file. Such a program only calls gpuform's `run`, or is
@@ -160,12 +160,12 @@ def find_topology(directory: Path) -> Topology | None:
             ast.ImportFrom("gpuform.stacks", [ast.alias("run", None)], 0),
             ast.Expr(ast.Call(ast.Name("run"), [ast.Constant(str(name))], [])) as call,
         ]:
-            return Topology(Path(name), (file, call.lineno))
+            return TopologyProgram(Path(name), (file, call.lineno))
         case [
             ast.ImportFrom("gpuform.stacks", [ast.alias("run", None)], 0),
             ast.Expr(ast.Call(ast.Name("run"), [], [])) as call,
         ]:
-            return Topology(Path(_DEFAULT_TOPOLOGY), (file, call.lineno))
+            return TopologyProgram(Path(_DEFAULT_TOPOLOGY), (file, call.lineno))
     return None
 
 
@@ -177,7 +177,7 @@ def _is_docstring(statement: ast.stmt) -> bool:
 _MIN_THREADS = 16
 
 
-class ProgramMonitor(ResourceMonitor, Declarations, Protocol):
+class ProgramMonitor(ResourceMonitor, ResourceDeclarer, Protocol):
     """The interface to which programs declare resources, with the SDK or as topologies."""
 
 
@@ -223,7 +223,11 @@ def run_program(
 
 
 def _build_topology_run(
-    program: Program, topology: Topology, monitor: ProgramMonitor, engine: Engine, preview: bool
+    program: Program,
+    topology: TopologyProgram,
+    monitor: ProgramMonitor,
+    engine: Engine,
+    preview: bool,
 ) -> TopologyRun:
     """Build what the topology runner needs to run the topology in place of a Python program."""
     return TopologyRun(
@@ -274,7 +278,7 @@ class _ProgramRun:
 
         def work() -> None:
             try:
-                self._configure(Gate(monitor, self.unsupported), engine, preview)
+                self._configure(RegistrationGate(monitor, self.unsupported), engine, preview)
                 with trace_span("program", "program"), self.unsupported.block_functions():
                     self._run_loop(preview)
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
@@ -291,7 +295,7 @@ class _ProgramRun:
             thread.join()
         return failures[0] if failures else None
 
-    def _configure(self, monitor: Gate, engine: Engine, preview: bool) -> None:
+    def _configure(self, monitor: RegistrationGate, engine: Engine, preview: bool) -> None:
         """Set the SDK's configuration and settings to the program, the monitor and the engine."""
         program = self.program
         pulumi_config.set_all_config(dict(program.config), list(program.secret_keys))

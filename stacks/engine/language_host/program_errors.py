@@ -374,7 +374,7 @@ def _explain_unsupported_options(args: pulumi.ResourceTransformationArgs) -> str
 
 
 @dataclass(slots=True)
-class Gate:
+class RegistrationGate:
     """Passes requests to the monitor, but no registration once an unsupported feature was used."""
 
     monitor: ResourceMonitor

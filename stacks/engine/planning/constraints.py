@@ -13,7 +13,7 @@ from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.schemas.plan import Basis, Plan, PropertyChange, ResourceChange
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning.steps import WRITING_ACTIONS, Step, find_unplanned_changes
-from gpuform.stacks.engine.provider_host import Failure, ProviderHost
+from gpuform.stacks.engine.provider_host import PropertyFailure, ProviderHost
 from gpuform.stacks.engine.registration import (
     EXPORTS,
     INPUTS,
@@ -71,7 +71,9 @@ def format_property_problem(registration: Registration, subject: str, reason: st
     )
 
 
-def _format_check_failure(registration: Registration, news: PropertyMap, failure: Failure) -> str:
+def _format_check_failure(
+    registration: Registration, news: PropertyMap, failure: PropertyFailure
+) -> str:
     """Format the provider's complaint about an input, with a plain value that is not secret.
 
     Secrets, lists and objects are not shown.

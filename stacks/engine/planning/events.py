@@ -20,7 +20,7 @@ from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, Resourc
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import Diff
-from gpuform.stacks.engine.registration import Source
+from gpuform.stacks.engine.registration import DeclarationSource
 from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.engine.urn import STACK_TYPE, is_urn, name_of, type_of
 from gpuform.stacks.engine.values import PropertyMap, find_changed_keys, property_paths
@@ -82,7 +82,7 @@ class Diagnostic:
     message: str
     urn: str = ""
     path: str = ""
-    source: Source | None = None
+    source: DeclarationSource | None = None
     error: GpuformError | None = field(default=None, compare=False, repr=False)
 
 
@@ -118,7 +118,7 @@ class EventBus:
 
     listeners: list[Listener] = field(default_factory=list)
     debug: bool = False
-    sources: dict[str, Source] = field(default_factory=dict)
+    sources: dict[str, DeclarationSource] = field(default_factory=dict)
     """The line that declares each resource, by URN; errors show the line."""
     _redactor: Redactor = field(default_factory=lambda: Redactor(()))
     _lock: threading.RLock = field(default_factory=threading.RLock)

@@ -7,7 +7,7 @@ lifecycles.
 from gpuform.stacks.engine.provider_host.host import (
     Created,
     Diff,
-    Failure,
+    PropertyFailure,
     ProviderHost,
 )
 from gpuform.stacks.engine.provider_host.providers import ProviderError, to_provider
@@ -15,7 +15,7 @@ from gpuform.stacks.engine.provider_host.providers import ProviderError, to_prov
 __all__ = [
     "Created",
     "Diff",
-    "Failure",
+    "PropertyFailure",
     "ProviderError",
     "ProviderHost",
     "to_provider",

@@ -41,7 +41,7 @@ from gpuform.stacks.engine.values import PropertyMap, find_changed_keys
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PropertyFailure:
     """One property that the provider's check rejects."""
 
     property: str
@@ -112,7 +112,7 @@ class ProviderHost:
         provider: str = "",
         *,
         existing: PropertyMap | None = None,
-    ) -> tuple[PropertyMap, list[Failure]]:
+    ) -> tuple[PropertyMap, list[PropertyFailure]]:
         """Return the inputs to use, and the provider's complaints about `news`.
 
         `existing` has the inputs of the object that a new one replaces, empty for an import; None
@@ -123,13 +123,13 @@ class ProviderHost:
         """
         if is_provider(type_of(urn)):
             inputs, problems = self.plugins.check(news)
-            return inputs, [Failure(problem.path, problem.reason) for problem in problems]
+            return inputs, [PropertyFailure(problem.path, problem.reason) for problem in problems]
         served = self._get_provider(urn, provider, news, olds)
         with self._call_context("check", urn, olds, news) as context:
             context.existing_inputs = None if existing is None else to_provider(existing)
             result = served.check(to_provider(olds), to_provider(news))
             failures = [
-                Failure(str(f.property), context.redact(str(f.reason)))
+                PropertyFailure(str(f.property), context.redact(str(f.reason)))
                 for f in result.failures or ()
             ]
             inputs = self._convert_answer(served, urn, dict(result.inputs), news, news)

@@ -108,7 +108,7 @@ def _build_inherited_urn(resource: UrnParts, type_: str, name: str, old_parent: 
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DeclarationSource:
     """A line of a file where something is declared.
 
     `included` holds the lines that include a module's file, the nearest first.
@@ -116,7 +116,7 @@ class Source:
 
     file: str
     line: int
-    included: tuple["Source", ...] = ()
+    included: tuple["DeclarationSource", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 _VERBS = ("create", "update", "delete", "read")
 
 
-def find_source(declaration: "Registration | Read", root: str) -> Source | None:
+def find_source(declaration: "Registration | Read", root: str) -> DeclarationSource | None:
     """Return the program's own line with the registration of a resource, or None if unknown.
 
     For a topology this is the line of its entry. `root` is the project's root folder.
@@ -207,12 +207,12 @@ def find_source(declaration: "Registration | Read", root: str) -> Source | None:
 
 
 @cache
-def _parse_frame(frame: str, root: str) -> Source | None:
+def _parse_frame(frame: str, root: str) -> DeclarationSource | None:
     """Return file and line of a frame, or None outside of the project."""
     file, _, line = frame.removeprefix(_PROJECT).rpartition("#")
     if not file or not frame.startswith(_PROJECT) or not line.isdecimal():
         return None
-    return Source(f"{root.rstrip('/')}/{unquote(file)}", int(line))
+    return DeclarationSource(f"{root.rstrip('/')}/{unquote(file)}", int(line))
 
 
 def _select_own_frames(stack_trace: Sequence[str]) -> list[str]:

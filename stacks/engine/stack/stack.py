@@ -192,7 +192,7 @@ class Stack:
         self.backend.write(self.project.name, self.name, snapshot.to_json(self.crypter))
         self.snapshot = snapshot
 
-    def begin(self, kind: str, origin: Origin) -> "Run":
+    def begin(self, kind: str, origin: Origin) -> "StackRun":
         """Record the beginning of an operation in the history.
 
         `kind` is update, refresh or destroy. `finish` takes the returned run.
@@ -207,9 +207,9 @@ class Stack:
             environment=origin.environment,
             message=origin.message,
         )
-        return Run(entry, self.backend.open_history(self.project.name, self.name).begin(entry))
+        return StackRun(entry, self.backend.open_history(self.project.name, self.name).begin(entry))
 
-    def finish(self, run: "Run", outcome: Outcome, log: bytes | None = None) -> None:
+    def finish(self, run: "StackRun", outcome: Outcome, log: bytes | None = None) -> None:
         """Write a backup, and record the end of the operation in the history, with the `log`."""
         # As the CLI: a copy of the checkpoint at the end of every operation.
         self.backend.create_backup(self.project.name, self.name)
@@ -223,7 +223,7 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StackRun:
     """An operation that has begun: its history entry and the entry's name."""
 
     entry: HistoryEntry

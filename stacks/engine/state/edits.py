@@ -337,14 +337,14 @@ class NotRepairable(EngineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class StateRepair:
     """A repaired state, and a line for each change of the repair."""
 
     snapshot: Snapshot
     done: list[str]
 
 
-def repair(snapshot: Snapshot) -> Repair:
+def repair(snapshot: Snapshot) -> StateRepair:
     """Repair a state with broken rules; return the state and a line for each change.
 
     A valid state is returned unchanged, without lines.
@@ -353,7 +353,7 @@ def repair(snapshot: Snapshot) -> Repair:
         NotRepairable: lists all violations that remain, or the resources of a cycle.
     """
     if not verify(snapshot):
-        return Repair(snapshot, [])
+        return StateRepair(snapshot, [])
     done = []
     if snapshot.manifest.magic != compute_magic(snapshot.manifest.version):
         done.append("the manifest's magic is recomputed")
@@ -372,7 +372,7 @@ def repair(snapshot: Snapshot) -> Repair:
             hint="Restore an earlier state with `gpuform state repair --from-backup`, or correct "
             "it: `gpuform stack export --file F`, edit F, `gpuform stack import --file F`.",
         )
-    return Repair(repaired, done)
+    return StateRepair(repaired, done)
 
 
 def _find_misplaced_entries(entries: Sequence[ResourceState]) -> Iterator[str]:

@@ -23,12 +23,12 @@ from gpuform.stacks.engine.store.storage.addresses import anchor_file_url, open_
 from gpuform.stacks.engine.store.storage.files import Files
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
+    BlobEntry,
+    BlobVersion,
     ChangedMeanwhile,
-    Entry,
     Exclusion,
     Storage,
     Unwritable,
-    Version,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -81,7 +81,7 @@ class Backend:
     url: str
     keeps_backups: bool = True
     gzips: bool = False
-    _versions: dict[str, Version] = field(default_factory=dict, compare=False)
+    _versions: dict[str, BlobVersion] = field(default_factory=dict, compare=False)
     _locks: dict[tuple[str, str], list[StackLock]] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -309,7 +309,7 @@ class Backend:
             timestamp = layout.create_timestamp(self.storage, stem)
             self.storage.copy(name, f"{stem}{timestamp}{layout.get_suffix(name, stack)}")
 
-    def list_backups(self, project: str, stack: str) -> list[Entry]:
+    def list_backups(self, project: str, stack: str) -> list[BlobEntry]:
         """List the earlier checkpoints of a stack, usable or not, unsorted."""
         backup_entries = self.storage.list_entries(layout.build_name("backups", project, stack))
         names = "|".join(re.escape(name) for name in self._list_checkpoint_names(project, stack))
@@ -377,7 +377,7 @@ class Backend:
         # Pulumi's rule for several variants (.json, .json.gz, .json.zst).
         return max(entries, key=lambda entry: entry.modified).name if entries else None
 
-    def _find_checkpoint_entries(self, project: str, stack: str) -> list[Entry]:
+    def _find_checkpoint_entries(self, project: str, stack: str) -> list[BlobEntry]:
         """List the existing files of the checkpoint, compressed or not."""
         variants = self._list_checkpoint_names(project, stack)
         entries = self.storage.list_entries(layout.build_name("stacks", project))
@@ -397,7 +397,7 @@ class Backend:
             else self._find_checkpoint_name(project, stack) or variants[0]
         )
 
-    def _get_expected_version(self, name: str) -> Version:
+    def _get_expected_version(self, name: str) -> BlobVersion:
         """Return the version last read or written by this process, else the stored one."""
         if name not in self._versions:
             blob = self.storage.read(name)

@@ -24,7 +24,7 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.store.backend import Backend
 from gpuform.stacks.engine.store.backend_files import DamagedFile
-from gpuform.stacks.engine.store.storage.protocol import Entry
+from gpuform.stacks.engine.store.storage.protocol import BlobEntry
 from gpuform.stacks.engine.values import value_json
 
 
@@ -204,7 +204,7 @@ def _get_backup_hint(backend: Backend, project: str, stack: str) -> str:
     )
 
 
-def _examine_backup(backend: Backend, entry: Entry) -> Backup:
+def _examine_backup(backend: Backend, entry: BlobEntry) -> Backup:
     """Return the earlier state with its time, and its fault if it cannot be used."""
     stamp = _STAMP.search(entry.name.rpartition("/")[2])
     time = datetime.fromtimestamp(int(stamp[1]) / 1e9, UTC) if stamp else entry.modified

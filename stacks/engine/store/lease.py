@@ -32,10 +32,10 @@ from gpuform.stacks.engine.store.lock import LockFile, describe_process
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
     Blob,
+    BlobVersion,
     ChangedMeanwhile,
     Storage,
     StorageFailed,
-    Version,
 )
 from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.values import load
@@ -69,7 +69,7 @@ class Lease:
         self._seconds = _parse_lease_seconds(environ)
         self._id = str(uuid.uuid4())
         self._beat = 0
-        self._version: Version | None = None
+        self._version: BlobVersion | None = None
         self._renewed = (0.0, 0.0)
         self._pid = 0
         self._ended = threading.Event()

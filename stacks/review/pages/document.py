@@ -174,7 +174,7 @@ FACTS: Final[Filters] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PageFormat:
     """Describe a format: `kind` names its templates, `options` are passed to them."""
 
     kind: str
@@ -183,7 +183,7 @@ class Form:
     options: dict[str, Any]
 
 
-def render_document(review: Review, form: Form) -> str:
+def render_document(review: Review, form: PageFormat) -> str:
     """Render the review, at most as long as the format's limit if the page without items fits."""
     environment = _create_environment(form)
     page = environment.get_template(f"page.{form.kind}.j2")
@@ -206,7 +206,7 @@ def render_document(review: Review, form: Form) -> str:
         available -= excess + _NOTES_RESERVE
 
 
-def _create_environment(form: Form) -> Environment:
+def _create_environment(form: PageFormat) -> Environment:
     """Create the Jinja environment of a format: only HTML is escaped, unknown names are errors."""
     environment = Environment(
         loader=PackageLoader("gpuform.stacks.review"),

@@ -16,7 +16,7 @@ from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.review.dangers import select_visible_changes
 from gpuform.stacks.review.differences import get_note, get_plan_values, list_differences
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.document import FACTS, Filters, Form, render_document
+from gpuform.stacks.review.pages.document import FACTS, Filters, PageFormat, render_document
 from gpuform.stacks.review.summary_text import render_removed_nodes
 from gpuform.stacks.review.value_text import format_multiline
 
@@ -81,7 +81,7 @@ def render_html(review: Review) -> str:
         "leaving_lines": render_removed_nodes,
         "output_cells": list_output_rows,
     }
-    page = render_document(review, Form("html", LIMIT, filters, {}))
+    page = render_document(review, PageFormat("html", LIMIT, filters, {}))
     # Templates leave empty lines where a part is missing.
     return re.sub(r"\n{2,}", "\n", page).strip() + "\n"
 

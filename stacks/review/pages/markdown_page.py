@@ -14,7 +14,7 @@ from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.review.dangers import select_visible_changes
 from gpuform.stacks.review.differences import Row, build_change_rows
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.document import FACTS, Filters, Form, render_document
+from gpuform.stacks.review.pages.document import FACTS, Filters, PageFormat, render_document
 from gpuform.stacks.review.summary_text import render_removed_nodes
 
 MAX_NAME_LENGTH: Final = 200
@@ -107,7 +107,7 @@ def render_markdown(review: Review, *, folded: bool, limit: int = LIMIT) -> str:
         "diff": render_diff,
         "diff_of_output": render_output_diff,
     }
-    page = render_document(review, Form("md", limit, filters, {"folded": folded}))
+    page = render_document(review, PageFormat("md", limit, filters, {"folded": folded}))
     return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"
 
 

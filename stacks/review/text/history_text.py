@@ -23,7 +23,7 @@ from gpuform.stacks.document.nodes import (
 )
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.engine.planning import Diagnostic, Op
-from gpuform.stacks.engine.registration import Source
+from gpuform.stacks.engine.registration import DeclarationSource
 from gpuform.stacks.engine.stack import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import STACK_TYPE, is_urn, name_of, type_of
@@ -194,7 +194,7 @@ class _SourceSpan(NamedTuple):
     length: int = 1
 
 
-def render_source(source: Source, path: str, type_: str) -> Iterator[str]:
+def render_source(source: DeclarationSource, path: str, type_: str) -> Iterator[str]:
     """Yield `file:line:column` and the source line with the property marked.
 
     The column is missing if the file has changed. A line that may hold a secret, or that has
@@ -227,7 +227,7 @@ def render_source(source: Source, path: str, type_: str) -> Iterator[str]:
     yield f"{' ' * len(number)} | {' ' * offset}{'^' * min(span.length, len(excerpt) - offset)}"
 
 
-def _find_span(source: Source, path: str, text: str) -> _SourceSpan | None:
+def _find_span(source: DeclarationSource, path: str, text: str) -> _SourceSpan | None:
     """Return the span of the property, or else of the resource; None if the file differs now."""
     lines = text.splitlines()
     if not 0 < source.line <= len(lines):

@@ -14,7 +14,7 @@ from gpuform.stacks.review.summary_text import format_stack_cost
 from gpuform.stacks.review.text.status_text import (
     LensStatus,
     ResourceStatus,
-    Status,
+    StatusReport,
     build_status_document,
     render_status,
 )
@@ -29,7 +29,7 @@ class StackStatus:
     """
 
     name: str
-    status: Status | None
+    status: StatusReport | None
     problem: str = ""
     exists: bool = True
 

@@ -14,7 +14,7 @@ from gpuform.stacks.importing.orphans import Orphan, OrphanReport
 from gpuform.stacks.offers import Offers, PricedOffer
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.value_text import counted
-from gpuform.stacks.topology_export.applying import Action, Change
+from gpuform.stacks.topology_export.applying import Change, KeyAction
 
 if TYPE_CHECKING:
     from gpuform.stacks.topology_export.formats import TopologyResult
@@ -247,9 +247,9 @@ def _build_offer_row(priced: PricedOffer, currency: str) -> tuple[str, ...]:
 
 
 _SYMBOLS: Final = {
-    Action.SET: ("+", "add"),
-    Action.CHANGE: ("~", "change"),
-    Action.REMOVE: ("-", "remove"),
+    KeyAction.SET: ("+", "add"),
+    KeyAction.CHANGE: ("~", "change"),
+    KeyAction.REMOVE: ("-", "remove"),
 }
 
 
@@ -270,14 +270,14 @@ def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Ite
         label = escape_invisible(f"{change.key or 'the object'}{_format_change_values(change)}")
         yield paint(symbol[1], f"  {symbol[0]} {label}")
     for change in changes:
-        if change.action is Action.LEFT:
+        if change.action is KeyAction.LEFT:
             reason = (
                 f"{change.key} is {change.current_value}"
                 if change.key
                 else ("it belongs to another owner")
             )
             yield escape_invisible(f"{change.where}: unchanged, because meanwhile {reason}")
-    same = sum(change.action is Action.SAME for change in changes)
+    same = sum(change.action is KeyAction.SAME for change in changes)
     if same:
         yield f"{same} unchanged"
 
@@ -285,13 +285,13 @@ def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Ite
 def render_label_problems(changes: Sequence[Change]) -> Iterator[str]:
     """Yield a line for each unwritable label, with the reason."""
     for change in changes:
-        if change.action is Action.ABSENT:
+        if change.action is KeyAction.ABSENT:
             yield escape_invisible(f"{change.where}: node not found in the cluster")
-        elif change.action is Action.CONFLICT and not change.key:
+        elif change.action is KeyAction.CONFLICT and not change.key:
             yield escape_invisible(
                 f"{change.where}: exists and does not belong to gpuform: unchanged"
             )
-        elif change.action is Action.CONFLICT:
+        elif change.action is KeyAction.CONFLICT:
             yield escape_invisible(
                 f"{change.where}: {change.key} is {change.current_value} instead of "
                 f"{change.desired_value}, set by another owner: unchanged"
@@ -338,7 +338,7 @@ def _format_change_values(change: Change) -> str:
     """Format the old and new value of a label; empty for an object."""
     if not change.key:
         return ""
-    if change.action is Action.REMOVE:
+    if change.action is KeyAction.REMOVE:
         return f": {change.current_value}"
     before = "" if change.current_value is None else f"{change.current_value} => "
     return f": {before}{change.desired_value}"

@@ -78,7 +78,7 @@ class LensStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusReport:
     """Hold the status of one stack.
 
     `monitoring` is None if Lens is not configured, `cost` if no cost is known. The state is `age`
@@ -110,7 +110,7 @@ class Status:
         return [*names, *(["Lens"] if is_silent else [])]
 
 
-def render_status(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
+def render_status(status: StatusReport, *, paint: Paint = PLAIN) -> Iterator[str]:
     """Yield warnings, source and age, the resource table with totals, and the Lens block.
 
     Unresolved creates and notices come before the Lens block.
@@ -143,7 +143,7 @@ def render_status(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
         yield from _render_lens(status.monitoring, paint)
 
 
-def build_status_document(status: Status) -> dict[str, Any]:
+def build_status_document(status: StatusReport) -> dict[str, Any]:
     """Build the JSON document. The Lens part has Lens's own names and units."""
     return {
         "stack": status.stack,
@@ -159,7 +159,7 @@ def build_status_document(status: Status) -> dict[str, Any]:
     }
 
 
-def _describe_source(status: Status) -> str:
+def _describe_source(status: StatusReport) -> str:
     """Describe where the figures come from: `As of 3 h ago, from the state`.
 
     Figures of platforms are of now; unread resources are named with the age of the state.
@@ -251,7 +251,7 @@ def _format_billing(amount: Amount) -> str:
     return "" if amount.billing is Billing.ON_DEMAND else f" {amount.billing}"
 
 
-def _format_totals(status: Status) -> str:
+def _format_totals(status: StatusReport) -> str:
     """Format the number of resources, of GPUs and of resources not ready, and the costs."""
     parts = [counted(len(status.resources), "resource")]
     gpus = sum(resource.summary.gpus for resource in status.resources)

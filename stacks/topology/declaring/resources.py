@@ -16,7 +16,7 @@ from pulumi.runtime import rpc
 from gpuform.providers.catalog import load_lifecycle_class, load_resource_class
 from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
+from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Alias, Read, Registration, parse_timeouts
 from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT, PropertyMap
 from gpuform.stacks.topology.declaring.deferred import (
@@ -193,7 +193,7 @@ class Resource:
         if sent is None or isinstance(sent, str):
             return sent
         message = "the id of an existing object must be text, and not secret"
-        raise TopologyError([Diagnostic(self.position, "value", message)])
+        raise TopologyError([DocumentDiagnostic(self.position, "value", message)])
 
 
 def keep_value(_name: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Final
 
-from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
+from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.language_host import ResourceResult, TopologyRun
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap
@@ -34,7 +34,7 @@ NO_DEPENDENCIES: Final[frozenset[Handle]] = frozenset()
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class DeclarationTask:
     """A declaration or an export of outputs that starts when its dependencies are registered."""
 
     handle: Handle
@@ -52,12 +52,14 @@ class TaskLoop:
 
     def __init__(self, run: TopologyRun) -> None:
         self._run = run
-        self._ready: deque[Task] = deque()
-        self._waiting: dict[Handle, list[Task]] = {}
-        self._done: SimpleQueue[tuple[Task, ResourceResult | BaseException]] = SimpleQueue()
+        self._ready: deque[DeclarationTask] = deque()
+        self._waiting: dict[Handle, list[DeclarationTask]] = {}
+        self._done: SimpleQueue[tuple[DeclarationTask, ResourceResult | BaseException]] = (
+            SimpleQueue()
+        )
         self._in_flight = 0
 
-    def run(self, tasks: list[Task]) -> None:
+    def run(self, tasks: list[DeclarationTask]) -> None:
         """Run all tasks, the first before the others, and empty the list.
 
         Raises the first error of a task, after the running tasks have ended.
@@ -71,7 +73,7 @@ class TaskLoop:
             tasks.clear()
             self._run_ready_tasks(pool)
 
-    def _enqueue(self, tasks: Sequence[Task]) -> None:
+    def _enqueue(self, tasks: Sequence[DeclarationTask]) -> None:
         """Make tasks ready, or let them wait for the answers of their dependencies.
 
         The `dependencies` of the tasks are emptied; only their count is kept.
@@ -102,7 +104,7 @@ class TaskLoop:
             while not self._done.empty():
                 self._receive_answer()
 
-    def _begin_task(self, task: Task, pool: ThreadPoolExecutor) -> None:
+    def _begin_task(self, task: DeclarationTask, pool: ThreadPoolExecutor) -> None:
         """Export a task's outputs, or declare the task's resource; a slow one ends in `pool`."""
         if task.make is None:
             self._run.declarations.export(task.handle.urn, _serialize_exports(task.exports))
@@ -114,7 +116,7 @@ class TaskLoop:
         self._in_flight += 1
         pool.submit(self._wait_for_answer, task, answer)
 
-    def _wait_for_answer(self, task: Task, work: Callable[[], ResourceResult]) -> None:
+    def _wait_for_answer(self, task: DeclarationTask, work: Callable[[], ResourceResult]) -> None:
         """Run a slow declaration in a thread, and queue the result or exception."""
         try:
             self._done.put((task, work()))
@@ -129,7 +131,7 @@ class TaskLoop:
             raise answer
         self._record_answer(task, answer)
 
-    def _record_answer(self, task: Task, answer: ResourceResult) -> None:
+    def _record_answer(self, task: DeclarationTask, answer: ResourceResult) -> None:
         """Store the answer in the task's handle, and make waiting tasks ready."""
         task.handle.answer = answer
         for waiting_task in self._waiting.pop(task.handle, ()):
@@ -236,11 +238,11 @@ class EngineSource:
 
 def _create_missing_output_problem(
     position: SourcePosition, reference: str, name: str, outputs: Mapping[str, Any]
-) -> Diagnostic:
+) -> DocumentDiagnostic:
     """Return the problem that a referenced stack has no output `name`.
 
     `reference` is the entry of `stack_references`; the hint lists the existing `outputs`.
     """
     message = f"the stack of stack_references.{reference} has no output {name}"
     hint = f"its outputs are {', '.join(sorted(outputs))}" if outputs else "it has no outputs"
-    return Diagnostic(position, "reference", message, hint)
+    return DocumentDiagnostic(position, "reference", message, hint)

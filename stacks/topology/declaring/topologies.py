@@ -29,7 +29,12 @@ from gpuform.stacks.topology.declaring.resources import (
     find_named_handles,
     keep_value,
 )
-from gpuform.stacks.topology.declaring.tasks import NO_DEPENDENCIES, EngineSource, Task, TaskLoop
+from gpuform.stacks.topology.declaring.tasks import (
+    NO_DEPENDENCIES,
+    DeclarationTask,
+    EngineSource,
+    TaskLoop,
+)
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.options import LATE, LISTS, SINGLE, list_items
 from gpuform.stacks.topology.planning import CheckedResource, PlannedTopology
@@ -44,7 +49,7 @@ class PreparedTopology:
     """
 
     run: TopologyRun
-    tasks: list[Task]
+    tasks: list[DeclarationTask]
     failure: Exception | None
 
     def declare(self) -> None:
@@ -70,7 +75,9 @@ def prepare(planned: PlannedTopology, run: TopologyRun) -> PreparedTopology:
 def declare_nothing(run: TopologyRun) -> None:
     """Register only the stack, for a topology with errors."""
     stack = _create_stack_registration(run)
-    TaskLoop(run).run([Task(Handle(stack.urn, keep_value), NO_DEPENDENCIES, lambda: stack)])
+    TaskLoop(run).run(
+        [DeclarationTask(Handle(stack.urn, keep_value), NO_DEPENDENCIES, lambda: stack)]
+    )
     run.declarations.export(stack.urn, {})
 
 
@@ -95,7 +102,7 @@ class _TopologyPreparation:
         self.form: Form | None = None
         self.protected: dict[Handle, bool | None] = {}
         self.files: dict[str, Path] = {}
-        self.tasks: list[Task] = []
+        self.tasks: list[DeclarationTask] = []
 
     def prepare_all(self) -> PreparedTopology:
         """Return all tasks, or only the task of the stack if the source of values has failed.
@@ -104,7 +111,7 @@ class _TopologyPreparation:
         error, and the stack gets no outputs.
         """
         root, stack = Handle(self.stack.urn, keep_value), self.stack
-        first = Task(root, NO_DEPENDENCIES, lambda: stack)
+        first = DeclarationTask(root, NO_DEPENDENCIES, lambda: stack)
         exported: dict[str, Any] = {}
         failure: Exception | None = None
         try:
@@ -116,7 +123,7 @@ class _TopologyPreparation:
             return PreparedTopology(self.run, [first], self.source.failure)
         # A large topology would otherwise stay in memory for the whole run.
         self._release_declarations()
-        outputs = Task(root, find_dependencies(exported), exports=exported)
+        outputs = DeclarationTask(root, find_dependencies(exported), exports=exported)
         return PreparedTopology(self.run, [first, outputs, *self.tasks], failure)
 
     def _prepare_tasks(self, exported: dict[str, Any]) -> None:
@@ -136,7 +143,9 @@ class _TopologyPreparation:
             entries = module.declaration.topology.outputs
             output_values = {name: _evaluate(inside, entry.node) for name, entry in entries.items()}
             self.tasks.append(
-                Task(handle, find_dependencies(output_values) | {handle}, exports=output_values)
+                DeclarationTask(
+                    handle, find_dependencies(output_values) | {handle}, exports=output_values
+                )
             )
         for name, entry in planned.topology.outputs.items():
             exported[name] = _evaluate(self.scope, entry.node)
@@ -168,7 +177,7 @@ class _TopologyPreparation:
         )
         handle = Handle(read.urn, keep_value, dict(read.inputs), read_id=stack)
         self.source.stacks[name] = handle
-        self.tasks.append(Task(handle, NO_DEPENDENCIES, lambda: read))
+        self.tasks.append(DeclarationTask(handle, NO_DEPENDENCIES, lambda: read))
 
     def _add_module(self, module: ModuleInstance) -> None:
         """Add the task for a module's component, a child of the outer module or the stack."""
@@ -187,7 +196,7 @@ class _TopologyPreparation:
         handle = self.source.modules[module] = Handle(registration.urn, keep_value)
         # As in a program, a child is declared after the answer for its parent.
         waits = frozenset([outer]) if outer else NO_DEPENDENCIES
-        self.tasks.append(Task(handle, waits, lambda: registration))
+        self.tasks.append(DeclarationTask(handle, waits, lambda: registration))
 
     def _add_resource(self, resource: CheckedResource) -> None:
         """Add the task for a resource: a read with a declared id, else a registration.
@@ -241,7 +250,9 @@ class _TopologyPreparation:
         waits = find_dependencies([*arguments.values(), *(options.get(key) for key in LATE)])
         waits = waits.union(*map(find_named_handles, options.values()), [parent] if parent else ())
         self.tasks.append(
-            Task(handle, waits, declared.create_read if is_read else declared.create_registration)
+            DeclarationTask(
+                handle, waits, declared.create_read if is_read else declared.create_registration
+            )
         )
 
     def _find_form(self, position: SourcePosition) -> Form:

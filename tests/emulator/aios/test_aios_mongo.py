@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from mongomock.filtering import filter_applies
 from support.strategies.mongo_strategies import DOCUMENTS, FILTERS, UPDATES
 
-from gpuform.providers.emulator.aios.mongo import ApiError, apply_update, matches_filter
+from gpuform.providers.emulator.aios.mongo import AiosApiError, apply_update, matches_filter
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_where_mongomock_differs_the_emulator_follows_mongodb(
     ],
 )
 def test_a_malformed_filter_is_refused(expected: Any) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(AiosApiError) as caught:
         matches_filter({"a": 1}, expected)
     assert caught.value.status == 500
 
@@ -88,7 +88,7 @@ def test_a_malformed_filter_is_refused(expected: Any) -> None:
 )
 def test_an_update_that_mongodb_refuses_is_refused(update: Any, message: str) -> None:
     document = {"text": "t", "number": 1, "list": [{"x": 0}]}
-    with pytest.raises(ApiError, match="^" + ".*") as caught:
+    with pytest.raises(AiosApiError, match="^" + ".*") as caught:
         apply_update(document, update)
     assert message in caught.value.message
     assert document == {"text": "t", "number": 1, "list": [{"x": 0}]}

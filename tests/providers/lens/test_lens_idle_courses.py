@@ -20,7 +20,7 @@ from support.schedulers.simulated_scheduler import SimulatedScheduler
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import LensClient
-from gpuform.providers.lifetime import Verdict
+from gpuform.providers.lifetime import IdlenessVerdict
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.scp import idleness
@@ -114,7 +114,7 @@ class Cluster:
 
 def judge_idleness_once(
     clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intents
-) -> Verdict:
+) -> IdlenessVerdict:
     """Judge the node's idleness once, as `gpuform expire` does; no job is on it."""
     node = NodeOutputs.model_validate({"id": "n-1", "gpu_node_name": NODE, "state": "RUNNING"})
     call = ProviderContext(clock=clock, intents=intents)

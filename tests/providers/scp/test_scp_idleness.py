@@ -14,7 +14,7 @@ from support.schedulers.simulated_scheduler import SimulatedScheduler
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.evidence import NotEnoughEvidence
-from gpuform.providers.lifetime import Verdict
+from gpuform.providers.lifetime import IdlenessVerdict
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import EphemeralRecords, Intents, QuietPeriods
 from gpuform.providers.scp import idleness
@@ -100,7 +100,7 @@ class Watched:
             raise self.workloads
         return self.workloads
 
-    def observe(self, idleness_inputs: Idleness = IDLENESS, drain: Any = ASKED) -> Verdict:
+    def observe(self, idleness_inputs: Idleness = IDLENESS, drain: Any = ASKED) -> IdlenessVerdict:
         call = ProviderContext(clock=self.clock, intents=self.intents)
         drainer = NodeDrainer(call, "pool", "pool train", {"drain": drain})
         with use_context(call):
@@ -108,7 +108,7 @@ class Watched:
                 call, Settings(), "pool", drainer, [self.node], idleness_inputs
             )
 
-    def observe_for(self, seconds: float, every: float = LOOK) -> Verdict:
+    def observe_for(self, seconds: float, every: float = LOOK) -> IdlenessVerdict:
         verdict = self.observe()
         for _ in range(int(seconds / every)):
             self.clock.time += every

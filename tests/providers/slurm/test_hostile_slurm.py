@@ -7,7 +7,7 @@ import pytest
 from hostile.fakes.slurm import Slurm
 from support.clocks.fake_clock import FakeClock
 
-from gpuform.providers.certifying import CertificationRunner, Machine
+from gpuform.providers.certifying import CertifiableNode, CertificationRunner
 from gpuform.providers.certifying.runs import CertificationRequest
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.draining import DrainOperation, DrainTarget, NodeEviction, Worker
@@ -53,7 +53,7 @@ def certify(call: ProviderContext, slurm: Slurm, *, nodes: str = "each") -> Any:
         timeout_s=3600,
         declared_count=3,
     )
-    machines = [Machine(name, f"machine-{name}") for name in NODES]
+    machines = [CertifiableNode(name, f"machine-{name}") for name in NODES]
     with use_context(call):
         return CertificationRunner(
             call, tester, certification_request, lambda: machines, call.clock.now

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.schedulers.real_slurm import Slurm
 
-from gpuform.providers.certifying import CertificationRequest, CertificationRunner, Machine
+from gpuform.providers.certifying import CertifiableNode, CertificationRequest, CertificationRunner
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import NotReady
 from gpuform.providers.records import BatchRecords, FolderRecords
@@ -54,7 +54,7 @@ def certifying(slurm: Slurm, tmp_path: Path) -> Any:
             timeout_s=limit,
             declared_count=1,
         )
-        machines = [Machine(f"host-{name}", f"machine-{name}") for name in nodes]
+        machines = [CertifiableNode(f"host-{name}", f"machine-{name}") for name in nodes]
         call = ProviderContext(stored_properties=known or {})
         return CertificationRunner(
             call, tester, certification_request, lambda: machines, call.clock.now

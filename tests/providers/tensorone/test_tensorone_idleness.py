@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.lifetime import Verdict
+from gpuform.providers.lifetime import IdlenessVerdict
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
@@ -29,7 +29,9 @@ def idle_cluster(platform: Any, inputs: Json) -> Any:
     return cluster
 
 
-def judge_idleness(platform: Any, cluster: Any, idle_cluster: Json | None = None) -> Verdict:
+def judge_idleness(
+    platform: Any, cluster: Any, idle_cluster: Json | None = None
+) -> IdlenessVerdict:
     idleness = read_idleness({"idle": idle_cluster or IDLE})
     assert idleness is not None
     with platform.use_provider_context():
@@ -65,7 +67,7 @@ def test_a_cluster_without_work_is_idle(platform: Any, idle_cluster: Any) -> Non
 def test_a_busy_cluster_is_not_idle(platform: Any, inputs: Json) -> None:
     cluster = platform.create({**inputs, "idle": IDLE})
     platform.advance(10 * HOUR)
-    assert judge_idleness(platform, cluster) == Verdict(
+    assert judge_idleness(platform, cluster) == IdlenessVerdict(
         is_idle=False, because="used 87.3% now: one of its 4 GPUs up to 100%"
     )
 

@@ -11,7 +11,7 @@ from support.stacks.project_folders import build_topology, write_project, write_
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.plan import StackCost
 from gpuform.stacks.review.text.multi_stack_status_text import StackStatus, Totals, format_totals
-from gpuform.stacks.review.text.status_text import Status
+from gpuform.stacks.review.text.status_text import StatusReport
 
 CLUSTER = """\
 clusters:
@@ -267,9 +267,9 @@ def test_status_all_asks_for_passphrases_by_stack(
 
 
 def test_totals_without_costs_have_no_sum() -> None:
-    none = StackStatus("a/b", Status("b", []))
+    none = StackStatus("a/b", StatusReport("b", []))
     assert format_totals(Totals.from_statuses([none])) == "All 1 stack: 0 resources"
     assert Totals.from_statuses([none]).cost is None
-    some = StackStatus("c/d", Status("d", [], cost=StackCost(unknown=("x: y",))))
+    some = StackStatus("c/d", StatusReport("d", [], cost=StackCost(unknown=("x: y",))))
     assert Totals.from_statuses([none, some]).cost == StackCost(unknown=("c/d: x: y",))
     assert format_totals(Totals.from_statuses([])) == "All 0 stacks: 0 resources"

@@ -6,8 +6,8 @@ from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
     Declarations,
+    DeclaredReference,
     ResourceEntry,
-    ResourceReference,
 )
 from gpuform.stacks.declaration_writer.python_edits import (
     ProgramNotEdited,
@@ -30,7 +30,7 @@ DECLARED = Declarations(
             "clusters",
             "train",
             "together",
-            {"cluster_name": "t", "volume_id": ResourceReference("shared_volumes", "data")},
+            {"cluster_name": "t", "volume_id": DeclaredReference("shared_volumes", "data")},
             {"import": "c-1", "protect": True},
         ),
         ResourceEntry(

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from gpuform.schemas.values import is_equal
 from gpuform.stacks.declaration_writer.declarations import (
     Declarations,
+    DeclaredReference,
     InterpolatedText,
     ResourceEntry,
-    ResourceReference,
 )
 from gpuform.stacks.declaration_writer.python_program import render_literal, render_statement
 from gpuform.stacks.declaration_writer.topology_yaml import render_scalar, render_topology
@@ -73,7 +73,7 @@ def test_rendered_python_evaluates_to_the_same_value(value: Any) -> None:
 
 @given(st.lists(TEXTS, min_size=1, max_size=3))
 def test_interpolated_text_evaluates_to_its_joined_parts(texts: list[str]) -> None:
-    reference = ResourceReference("clusters", "a", ("status",))
+    reference = DeclaredReference("clusters", "a", ("status",))
     parts = [part for literal in texts for part in (literal, reference)]
     template = read(f"x: {render_scalar(InterpolatedText(tuple(parts)))}\n")["x"]
     assert parse(template).evaluate({"clusters": {"a": {"status": "up"}}}) == "up".join(

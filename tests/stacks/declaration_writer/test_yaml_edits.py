@@ -7,8 +7,8 @@ import pytest
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     Declarations,
+    DeclaredReference,
     ResourceEntry,
-    ResourceReference,
 )
 from gpuform.stacks.declaration_writer.yaml_edits import FileNotEdited, add_entries, remove_option
 
@@ -23,7 +23,7 @@ CLUSTER = ResourceEntry(
     "clusters",
     "train",
     "together",
-    {"cluster_name": "training", "volume_id": ResourceReference("shared_volumes", "data")},
+    {"cluster_name": "training", "volume_id": DeclaredReference("shared_volumes", "data")},
     {"import": "c-1"},
 )
 DECLARED = Declarations([VOLUME, CLUSTER], [ConfigEntry("day", {"secret": True})])

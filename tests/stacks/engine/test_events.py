@@ -4,7 +4,7 @@ import pytest
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Diagnostic, EventBus, Progress, SkippedCheck
-from gpuform.stacks.engine.registration import Source
+from gpuform.stacks.engine.registration import DeclarationSource
 
 
 def test_debug_messages_are_emitted_only_when_enabled():
@@ -31,7 +31,7 @@ def test_secrets_are_masked_in_all_messages():
 @pytest.mark.parametrize(("severity", "has_source"), [("error", True), ("warning", False)])
 def test_an_error_has_the_source_position_of_its_resource(severity, has_source):
     events = []
-    source = Source.__new__(Source)
+    source = DeclarationSource.__new__(DeclarationSource)
     bus = EventBus([events.append], sources={"urn:a": source})
     bus.emit(Diagnostic(severity, "it failed", "urn:a", "size"))
     bus.emit(Diagnostic(severity, "it failed", "urn:b"))

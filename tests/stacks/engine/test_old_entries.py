@@ -8,7 +8,7 @@ import pytest
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning.constraints import CheckFailed, check_inputs
 from gpuform.stacks.engine.planning.dependent_replacements import OldEntries
-from gpuform.stacks.engine.provider_host import Failure
+from gpuform.stacks.engine.provider_host import PropertyFailure
 from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import PropertyMap, Secret
@@ -130,11 +130,11 @@ def test_a_skipped_entry_keeps_its_old_name():
 class Host:
     """A provider with check failures that a test sets."""
 
-    def __init__(self, *failures: Failure) -> None:
+    def __init__(self, *failures: PropertyFailure) -> None:
         self.failures = failures
         self.asked: list[Any] = []
 
-    def check(self, *question: Any, **_: Any) -> tuple[PropertyMap, tuple[Failure, ...]]:
+    def check(self, *question: Any, **_: Any) -> tuple[PropertyMap, tuple[PropertyFailure, ...]]:
         self.asked.append(question)
         return {"size": 2}, self.failures
 
@@ -164,7 +164,7 @@ def test_the_inputs_returned_by_check_are_used():
 def test_a_check_failure_names_the_property_and_its_value_unless_secret(
     value: Any, shown_value: str
 ):
-    host = Host(Failure("size", "is wrong"), Failure("other", "is missing"))
+    host = Host(PropertyFailure("size", "is wrong"), PropertyFailure("other", "is missing"))
     with pytest.raises(CheckFailed) as raised:
         check_inputs(host, build_goal("a"), {}, {"size": value})  # type: ignore[arg-type]
     message_start = f"{TYPE} resource 'a': property"
@@ -177,7 +177,7 @@ def test_a_check_failure_names_the_property_and_its_value_unless_secret(
 
 
 def test_a_check_failure_of_a_nested_property_has_only_its_path():
-    host = Host(Failure("config.token", "is wrong"))
+    host = Host(PropertyFailure("config.token", "is wrong"))
     with pytest.raises(CheckFailed) as raised:
         check_inputs(host, build_goal("a"), {}, {"config": {"token": "x"}})  # type: ignore[arg-type]
     assert "property config.token has a problem: is wrong" in raised.value.message

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.language_host.language import Topology, find_topology
+from gpuform.stacks.engine.language_host.language import TopologyProgram, find_topology
 
 PROGRAM = 'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
 
@@ -23,10 +23,10 @@ def test_a_program_that_only_loads_a_topology_is_recognized(
 ) -> None:
     main = tmp_path / "__main__.py"
     main.write_text(program)
-    assert find_topology(tmp_path) == Topology(Path(file), (main, line))
+    assert find_topology(tmp_path) == TopologyProgram(Path(file), (main, line))
     main.rename(tmp_path / "program.py")
     topology = find_topology(tmp_path / "program.py")
-    assert topology == Topology(Path(file), (tmp_path / "program.py", line))
+    assert topology == TopologyProgram(Path(file), (tmp_path / "program.py", line))
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,6 @@ def test_any_other_program_is_not_a_topology(tmp_path: Path, program: str) -> No
 def test_a_topology_needs_no_program(tmp_path: Path) -> None:
     assert find_topology(tmp_path) is None
     (tmp_path / "topology.yaml").touch()
-    assert find_topology(tmp_path) == Topology(Path("topology.yaml"), (tmp_path / "__main__.py", 3))
+    assert find_topology(tmp_path) == TopologyProgram(
+        Path("topology.yaml"), (tmp_path / "__main__.py", 3)
+    )

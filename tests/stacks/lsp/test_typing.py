@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.document.diagnostics import DocumentDiagnostic
 from gpuform.stacks.lsp.checking import check_topology, get_problem_span
 from gpuform.stacks.lsp.topology_text import TopologyText
 
@@ -43,7 +43,7 @@ def test_every_prefix_of_a_topology_is_checked(tmp_path: Path) -> None:
         for problems in check_topology(path, {path: topology}).values():
             for problem in problems:
                 span = get_problem_span(problem, topology.splitlines())
-                assert isinstance(problem, Diagnostic)
+                assert isinstance(problem, DocumentDiagnostic)
                 assert 0 <= span.begin <= span.end
 
 

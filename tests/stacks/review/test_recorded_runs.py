@@ -8,7 +8,7 @@ import pytest
 from support.readers.review_documents import RENDERERS
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason
-from gpuform.stacks.code_hosts.posting import Verdict
+from gpuform.stacks.code_hosts.posting import ReviewVerdict
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
@@ -122,7 +122,7 @@ def test_a_failed_recorded_preview_gives_a_failed_review(name: str, message: str
         review = build_review(plan)
         assert review.has_failed
         assert not review.has_changes
-        assert Verdict.from_review(review) == "failed"
+        assert ReviewVerdict.from_review(review) == "failed"
         rendered = RENDERERS["text"](review)
         assert rendered.startswith("Failed:\n")
         for view in ("text", "markdown", "github", "html"):

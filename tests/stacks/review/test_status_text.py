@@ -12,7 +12,7 @@ from gpuform.stacks.pricing.costs import sum_costs
 from gpuform.stacks.review.text.status_text import (
     LensStatus,
     ResourceStatus,
-    Status,
+    StatusReport,
     build_status_document,
     render_status,
 )
@@ -76,26 +76,26 @@ Lens:
 
 def test_a_complete_status_is_rendered() -> None:
     work = "ada@build (pid 1) is running on the stack"
-    status = Status(
+    status = StatusReport(
         "dev", RESOURCES, MONITORING, COST, (), 200_000, is_live=True, running_change=work
     )
     assert "\n".join(render_status(status)) == TEXT
 
 
 def test_an_empty_status_is_rendered() -> None:
-    lines = list(render_status(Status("dev", (), age=3 * 3600 + 59)))
+    lines = list(render_status(StatusReport("dev", (), age=3 * 3600 + 59)))
     assert lines == ["As of 3 h ago, from the state:", "", "Stack dev has no resources."]
 
 
 def test_missing_figures_of_lens_are_question_marks() -> None:
-    lines = list(render_status(Status("dev", (), LensStatus(Overview()))))
+    lines = list(render_status(StatusReport("dev", (), LensStatus(Overview()))))
     assert lines[5] == ("    nodes: ?, ? healthy, ? faulty; ? idle, ? partially idle, ? busy")
-    lines = list(render_status(Status("dev", (), LensStatus(problem="no connection"))))
+    lines = list(render_status(StatusReport("dev", (), LensStatus(problem="no connection"))))
     assert lines[5] == "    could not be read: no connection"
 
 
 def test_status_json_keeps_the_names_of_lens() -> None:
-    document = build_status_document(Status("dev", RESOURCES, MONITORING, COST))
+    document = build_status_document(StatusReport("dev", RESOURCES, MONITORING, COST))
     assert document["stack"] == "dev"
     assert document["resources"][1] == {
         "name": "dev",
@@ -123,7 +123,7 @@ def test_status_json_keeps_the_names_of_lens() -> None:
     assert document["lens"]["capacity"]["free_nodes"] == 3
     assert document["lens"]["consumers"] == CONSUMERS["data"]["data"]
     assert document["lens"]["heatmap"]["temperature"]["unit"] == "℃"
-    assert build_status_document(Status("dev", ()))["lens"] is None
+    assert build_status_document(StatusReport("dev", ()))["lens"] is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.lifetime import Verdict, find_creation_time
+from gpuform.providers.lifetime import IdlenessVerdict, find_creation_time
 from gpuform.schemas.policies.lifetime import read_running_hours
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.schedule.calendar import TimeTable, is_end_unknown, select_timed
@@ -102,20 +102,22 @@ IDLE = {"below": "5%", "for": "6h"}
 
 def test_what_is_idle_is_stopped_and_never_destroyed() -> None:
     resource = create_cluster_entry(idle=IDLE, tags={"team": "research"})
-    due = TimeTable(START, idle=lambda _: Verdict(is_idle=True, because="nothing runs"))(resource)
+    due = TimeTable(START, idle=lambda _: IdlenessVerdict(is_idle=True, because="nothing runs"))(
+        resource
+    )
     assert due is not None
     assert due.inputs == {**resource.inputs, "state": "stopped"}
     assert due.reason == "idle: nothing runs"
 
 
-@pytest.mark.parametrize("verdict", [None, Verdict(is_idle=False, because="it is at work")])
-def test_what_is_not_idle_runs_on(verdict: Verdict | None) -> None:
+@pytest.mark.parametrize("verdict", [None, IdlenessVerdict(is_idle=False, because="it is at work")])
+def test_what_is_not_idle_runs_on(verdict: IdlenessVerdict | None) -> None:
     assert TimeTable(START, idle=lambda _: verdict)(create_cluster_entry(idle=IDLE)) is None
     assert TimeTable(START)(create_cluster_entry(idle=IDLE)) is None
 
 
 def test_an_end_goes_before_idleness() -> None:
-    table = TimeTable(START, idle=lambda _: Verdict(is_idle=True, because="nothing runs"))
+    table = TimeTable(START, idle=lambda _: IdlenessVerdict(is_idle=True, because="nothing runs"))
     due = table(create_cluster_entry(idle=IDLE, expires="2000-01-01"))
     assert due is not None
     assert due.inputs is None

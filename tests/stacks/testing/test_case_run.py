@@ -7,7 +7,7 @@ import pytest
 from processes.commands import run_gpuform
 from support.topologies.declarations import SCP_POOL
 
-from gpuform.stacks.testing.runner import Status
+from gpuform.stacks.testing.runner import CaseStatus
 
 from .conftest import RunCases, WriteCases, format_findings
 
@@ -44,7 +44,7 @@ def test_cases_start_from_each_other(run_cases: RunCases) -> None:
 def test_cases_leave_no_files_in_the_project(run_cases: RunCases, project: Path) -> None:
     before = sorted(path.relative_to(project) for path in project.rglob("*"))
     results = run_cases("cases: {one: {run: up}, two: {start: {case: one}, run: destroy}}")
-    assert all(result.status is Status.PASSED for result in results.values())
+    assert all(result.status is CaseStatus.PASSED for result in results.values())
     after = sorted(path.relative_to(project) for path in project.rglob("*"))
     assert after == sorted([*before, Path("tests/demo.yaml")])
 
@@ -146,7 +146,7 @@ def test_every_kind_of_event_takes_effect(run_cases: RunCases) -> None:
     assert {
         name: format_findings(result) for name, result in results.items() if format_findings(result)
     } == {}
-    assert {result.status for result in results.values()} == {Status.PASSED}
+    assert {result.status for result in results.values()} == {CaseStatus.PASSED}
 
 
 DESTROYED = """\
@@ -409,9 +409,9 @@ def test_a_program_that_dies_breaks_its_case_and_others_still_run(
     results = run_cases(
         "cases: {dies: {config: {dies: true}}, lives: {expect: {outputs: {answer: 42}}}}"
     )
-    assert results["dies"].status is Status.BROKEN
+    assert results["dies"].status is CaseStatus.BROKEN
     assert "exited with 7" in results["dies"].error
-    assert results["lives"].status is Status.PASSED
+    assert results["lives"].status is CaseStatus.PASSED
 
 
 def test_a_case_with_a_committed_stack_uses_its_configuration(

@@ -19,7 +19,7 @@ from gpuform.schemas.cases_file import CaseInputs
 from gpuform.stacks.testing import processes
 from gpuform.stacks.testing.case_run import CaseRunSpec
 from gpuform.stacks.testing.cases import read_cases
-from gpuform.stacks.testing.runner import CaseRunner, Status
+from gpuform.stacks.testing.runner import CaseRunner, CaseStatus
 
 from .conftest import WriteCases
 
@@ -64,7 +64,7 @@ def hanging_project(project: Path, write_cases: WriteCases) -> Path:
 
 def test_a_case_over_its_time_limit_is_killed_and_broken(hanging_project: Path) -> None:
     results = CaseRunner(1, time_limit_s=0.01).run(read_cases([hanging_project], Path()))
-    assert [result.status for result in results] == [Status.BROKEN, Status.BROKEN]
+    assert [result.status for result in results] == [CaseStatus.BROKEN, CaseStatus.BROKEN]
     assert "the run did not end within 0s of real time" in results[0].error
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from processes.commands import run_gpuform
 
-from gpuform.stacks.testing.runner import Status
+from gpuform.stacks.testing.runner import CaseStatus
 
 from .conftest import RunCases, WriteCases, format_findings
 
@@ -89,7 +89,7 @@ def test_a_snapshot_that_is_not_yaml_is_reported_with_its_position(
 
 def test_a_case_that_fails_writes_no_snapshot(run_cases: RunCases, project: Path) -> None:
     result = run_cases("cases: {up: {expect: {result: failed, snapshot: true}}}", update=True)["up"]
-    assert (result.status, result.is_updated) == (Status.FAILED, False)
+    assert (result.status, result.is_updated) == (CaseStatus.FAILED, False)
     assert not (project / "tests" / "snapshots").exists()
 
 

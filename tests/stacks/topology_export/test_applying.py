@@ -21,7 +21,7 @@ from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes
 from gpuform.providers.records import FolderRecords
 from gpuform.stacks.topology_export.applying import (
     Change,
-    Target,
+    ExportTarget,
     apply_changes,
     find_served_version,
     plan_changes,
@@ -53,9 +53,9 @@ class Kube:
     def core(self) -> client.CoreV1Api:
         return client.CoreV1Api(self.api)
 
-    def create_target(self, form: str = "labels") -> Target:
+    def create_target(self, form: str = "labels") -> ExportTarget:
         """Return the target of a run that begins now."""
-        return Target(self.client, self.records, self.records.read("k", form), "demo.dev")
+        return ExportTarget(self.client, self.records, self.records.read("k", form), "demo.dev")
 
     def plan(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:
         return format_changes(plan_changes(self.create_target(form), manifests))

@@ -29,7 +29,7 @@ from gpuform.stacks.engine.planning import (
     StepFailed,
     StepStarted,
 )
-from gpuform.stacks.engine.provider_host import Created, Diff, Failure, ProviderHost
+from gpuform.stacks.engine.provider_host import Created, Diff, PropertyFailure, ProviderHost
 from gpuform.stacks.engine.provider_host.providers import ProviderError
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
@@ -68,7 +68,7 @@ class RecordingHost(ProviderHost):
 
     def check(self, urn: str, olds: Any, news: Any, provider: str = "", **_: Any) -> Any:
         self.record_call("check", urn, olds, news, remove_provider_id(provider))
-        failures = [Failure("region", "is wrong")] if "wrong" in name_of(urn) else []
+        failures = [PropertyFailure("region", "is wrong")] if "wrong" in name_of(urn) else []
         return dict(news), failures
 
     def diff(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.topologies.declarations import CLUSTER, VOLUME
 
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
+from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic
 from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan
 
 
@@ -46,7 +46,7 @@ class Stack:
 @dataclass
 class Result:
     planned: PlannedTopology
-    problems: list[Diagnostic]
+    problems: list[DocumentDiagnostic]
 
     @property
     def positioned_messages(self) -> list[str]:

@@ -17,11 +17,11 @@ from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
     Blob,
-    Entry,
+    BlobEntry,
+    BlobVersion,
     Exclusion,
     Storage,
     Unwritable,
-    Version,
 )
 
 
@@ -41,7 +41,7 @@ class Files:
         except OSError as error:
             raise BackendError(f"{path} cannot be read: {error.strerror or error}") from error
 
-    def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+    def write(self, name: str, data: bytes, replacing: BlobVersion | None = None) -> BlobVersion:
         """Replace the file in one step and return ABSENT; `replacing` is ignored.
 
         Raises Unwritable.
@@ -77,7 +77,7 @@ class Files:
                     hint="Fix the permissions, or remove the file by hand.",
                 ) from error
 
-    def list_entries(self, folder: str, after: str = "") -> list[Entry]:
+    def list_entries(self, folder: str, after: str = "") -> list[BlobEntry]:
         """List all files below the folder with names after `after`, sorted by name."""
         files = (path for path in self._path(folder).rglob("*") if path.is_file())
         named = sorted((path.relative_to(self.root).as_posix(), path) for path in files)
@@ -86,7 +86,7 @@ class Files:
             # Another process may remove a file after the listing, such as its lock file.
             with suppress(FileNotFoundError):
                 if name > after:
-                    entries.append(Entry(name, _get_modified_time(path)))
+                    entries.append(BlobEntry(name, _get_modified_time(path)))
         return entries
 
     def locate(self, name: str) -> str:
@@ -126,7 +126,7 @@ class ReadOnlyStorage:
     def read(self, name: str) -> Blob | None:
         return self.storage.read(name)
 
-    def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+    def write(self, name: str, data: bytes, replacing: BlobVersion | None = None) -> BlobVersion:
         """Raise BackendError: nothing is written."""
         del data, replacing
         self._raise_read_only(name)
@@ -140,7 +140,7 @@ class ReadOnlyStorage:
         """Raise BackendError: nothing is deleted."""
         self._raise_read_only(", ".join(names))
 
-    def list_entries(self, folder: str, after: str = "") -> list[Entry]:
+    def list_entries(self, folder: str, after: str = "") -> list[BlobEntry]:
         return self.storage.list_entries(folder, after)
 
     def locate(self, name: str) -> str:

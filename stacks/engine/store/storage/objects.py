@@ -20,11 +20,11 @@ from gpuform.stacks.engine.store.segments import SegmentLog, UnsavedFile
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
     Blob,
+    BlobEntry,
+    BlobVersion,
     ChangedMeanwhile,
-    Entry,
     Exclusion,
     StorageFailed,
-    Version,
 )
 
 _TRIES = 8
@@ -93,9 +93,9 @@ class Objects:
         except (exceptions.BaseError, OSError) as error:
             self._raise_failure(name, "read", error)
         meta = result.meta
-        return Blob(data, Version(meta["e_tag"], meta["version"]), meta["last_modified"])
+        return Blob(data, BlobVersion(meta["e_tag"], meta["version"]), meta["last_modified"])
 
-    def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+    def write(self, name: str, data: bytes, replacing: BlobVersion | None = None) -> BlobVersion:
         """Write the object if the stored version is `replacing`; None overwrites any.
 
         Returns the new version, also if an earlier try of this write has stored it.
@@ -112,7 +112,7 @@ class Objects:
             return self._find_earlier_write(name, data, error)
         except (exceptions.BaseError, OSError) as error:
             self._raise_failure(name, "written", error)
-        return Version(done["e_tag"], done["version"])
+        return BlobVersion(done["e_tag"], done["version"])
 
     def copy(self, source: str, target: str) -> bool:
         """Copy the object in the store; return False if there is none. Raises StorageFailed."""
@@ -139,7 +139,7 @@ class Objects:
         except (exceptions.BaseError, OSError) as error:
             self._raise_failure(names[0], "removed", error)
 
-    def list_entries(self, folder: str, after: str = "") -> list[Entry]:
+    def list_entries(self, folder: str, after: str = "") -> list[BlobEntry]:
         """List all objects below the folder with names after `after`, sorted by name.
 
         Raises StorageFailed.
@@ -149,7 +149,8 @@ class Objects:
         except (exceptions.BaseError, OSError) as error:
             self._raise_failure(folder, "listed", error)
         entries = [
-            Entry(str(object_meta["path"]), object_meta["last_modified"]) for object_meta in objects
+            BlobEntry(str(object_meta["path"]), object_meta["last_modified"])
+            for object_meta in objects
         ]
         return sorted(entries, key=lambda entry: entry.name)
 
@@ -175,7 +176,7 @@ class Objects:
         unsaved_file = UnsavedFile(unsaved, self.locate(name)) if unsaved else None
         return SegmentLog(self, name, guard, unsaved_file)
 
-    def _find_earlier_write(self, name: str, data: bytes, error: Exception) -> Version:
+    def _find_earlier_write(self, name: str, data: bytes, error: Exception) -> BlobVersion:
         """Return the version written by an earlier try whose answer was lost.
 
         Raises:
@@ -220,7 +221,7 @@ class Objects:
 _REACH = "Check the network and the URL of the backend, and run the command again."
 
 
-def _build_write_mode(replacing: Version) -> Any:
+def _build_write_mode(replacing: BlobVersion) -> Any:
     """Build obstore's write mode: only create for ABSENT, else only replace this version."""
     if replacing == ABSENT:
         return "create"

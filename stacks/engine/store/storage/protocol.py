@@ -27,14 +27,14 @@ class StorageFailed(BackendError):
     """The storage refuses a request, does not answer, or does not exist."""
 
 
-class Version(NamedTuple):
+class BlobVersion(NamedTuple):
     """The version for a conditional write: an ETag, for Google Cloud Storage also a generation."""
 
     e_tag: str | None = None
     generation: str | None = None
 
 
-ABSENT = Version()
+ABSENT = BlobVersion()
 """The version of a name that does not exist."""
 
 
@@ -43,12 +43,12 @@ class Blob:
     """The content of a name; `modified` is by the storage's own clock."""
 
     data: bytes
-    version: Version
+    version: BlobVersion
     modified: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BlobEntry:
     """A name in a storage, and when its content was written."""
 
     name: str
@@ -84,7 +84,7 @@ class Storage(Protocol):
     def read(self, name: str) -> Blob | None:
         """Return the content of `name`, or None for an unknown name."""
 
-    def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+    def write(self, name: str, data: bytes, replacing: BlobVersion | None = None) -> BlobVersion:
         """Write `name` atomically; on return the content is stored.
 
         Args:
@@ -100,7 +100,7 @@ class Storage(Protocol):
     def delete(self, *names: str) -> None:
         """Delete the existing ones of `names`."""
 
-    def list_entries(self, folder: str, after: str = "") -> list[Entry]:
+    def list_entries(self, folder: str, after: str = "") -> list[BlobEntry]:
         """List everything below `folder` with a name after `after`, sorted by name."""
 
     def locate(self, name: str) -> str:

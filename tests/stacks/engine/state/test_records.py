@@ -24,7 +24,7 @@ from gpuform.stacks.engine.records.backend_records import (
     records_for_host,
 )
 from gpuform.stacks.engine.store import Backend, Files
-from gpuform.stacks.engine.store.storage.protocol import Version
+from gpuform.stacks.engine.store.storage.protocol import BlobVersion
 
 FOLDER = "records"
 
@@ -44,7 +44,7 @@ class CrashingFiles(Files):
         if self.remaining_operations is not None:
             self.remaining_operations -= 1
 
-    def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+    def write(self, name: str, data: bytes, replacing: BlobVersion | None = None) -> BlobVersion:
         self._count_operation()
         return super().write(name, data, replacing)
 
@@ -100,7 +100,7 @@ def test_waiting_threads_share_one_write(tmp_path: Path) -> None:
     commit, meanwhile = GroupCommit(batches), threading.Barrier(2)
     real, written = storage.write, list[Mapping[str, Any]]()
 
-    def write(name: str, data: bytes, replacing: Version | None = None) -> Version:
+    def write(name: str, data: bytes, replacing: BlobVersion | None = None) -> BlobVersion:
         written.append(json.loads(data))
         if len(written) == 1:
             meanwhile.wait()  # the others are about to come
