@@ -23,7 +23,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
 MESSAGE_ARGUMENT: Final = {
-    **{"add": 2, "add_once": 3, "Diagnostic": 2, "DocumentDiagnostic": 2, "FormattingError": 2}
+    "add": 2,
+    "add_once": 3,
+    "Diagnostic": 2,
+    "DocumentDiagnostic": 2,
+    "FormattingError": 2,
 }
 """Which argument of a call is the message, if not the first. The hint is the next one."""
 PASSED_ON: Final = re.compile(r"[A-Za-z]{3}")
