@@ -112,7 +112,8 @@ class SharedVolumeArguments(TypedDict):
     # Whether an inline volume outlives its cluster. (replaces, write-only)
     is_lifecycle_independent: NotRequired[pulumi.Input[bool] | None]
     # Project that owns the volume. When not declared: that of the variable TOGETHER_PROJECT_ID when
-    # the volume is created, else the API key's own project. (replaces, write-only)
+    # the volume is created, else the API key's own project. (in place, or replaces: a volume stays
+    # in its project, write-only)
     project_id: NotRequired[pulumi.Input[str] | None]
     # Cluster near whose machines the platform places the volume. (replaces, write-only)
     instance_cluster_id: NotRequired[pulumi.Input[str] | PlatformResource | None]

@@ -144,13 +144,28 @@ class SharedVolumeOperations:
         context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         object_id: str,
         inputs: SharedVolumeInputs,
-        changes: Sequence[FieldChange],  # noqa: ARG002 - the size alone can change
+        changes: Sequence[FieldChange],
     ) -> None:
-        """Request the growth of the volume to the declared size, the only allowed change.
+        """Request the growth of the volume to the declared size, the only change of a volume.
 
-        `wait_until_ready` waits for the growth.
+        A project that the state did not have yet sends no change. `wait_until_ready` waits for the
+        growth.
+
+        Raises:
+            GpuformError: the newly declared project does not have the volume, or Together refuses.
         """
-        self._client.update_volume(object_id, inputs)
+        paths = {change.path for change in changes}
+        if "project_id" in paths:
+            listing = self._client.get_volume_listing(inputs.project_id)
+            if object_id not in {volume.volume_id for volume in listing.read_all()}:
+                raise GpuformError(
+                    f"project_id: project {inputs.project_id} does not show volume "
+                    f"{inputs.volume_name}",
+                    hint="declare the project of the volume, or none; Together cannot move a "
+                    "volume to another project",
+                )
+        if paths != {"project_id"}:
+            self._client.update_volume(object_id, inputs)
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]

@@ -29,6 +29,7 @@ from gpuform.schemas.rules import (
     ObservedAs,
     OutputOf,
     ReferenceTo,
+    ReplaceIf,
     Source,
     StateOnly,
     WriteOnly,
@@ -93,7 +94,13 @@ class SharedVolumeInputs(InputModel):
     is_lifecycle_independent: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
         default=None, description="Whether an inline volume outlives its cluster.", examples=[True]
     )
-    project_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+    # No answer has the project of a volume: where the state has none, declaring it must not replace
+    # the volume.
+    project_id: Annotated[
+        str | None,
+        WriteOnly,
+        ReplaceIf(lambda before, after: bool(before != after), "a volume stays in its project"),
+    ] = Field(
         default=None,
         description="Project that owns the volume. When not declared: that of the variable "
         "TOGETHER_PROJECT_ID when the volume is created, else the API key's own project.",

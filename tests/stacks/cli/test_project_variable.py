@@ -298,3 +298,26 @@ def test_an_import_does_not_look_at_the_variable(machines: Machines, other: str)
     machines.declare()
     assert machines.run("preview", "--expect-no-changes").code == 0
     assert machines.list_projects() == ["proj-a"]
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+def test_declaring_the_project_of_an_imported_volume_replaces_nothing(machines: Machines) -> None:
+    machines.use("first", "proj-a")
+    machines.apply()
+    (volume,) = machines.call("_emulator/objects")["together"]["volumes"]
+    assert machines.run("state", "delete", "**SharedVolume::data", "--yes").code == 0
+    options = f'opts=pulumi.ResourceOptions(import_="{volume["id"]}")'
+    machines.declare(**{"size_tib=5": f"size_tib=5, {options}"})
+    machines.apply()
+    sent = len(machines.planned_project.sent_changes)
+
+    machines.declare(**{"size_tib=5": 'size_tib=5, project_id="proj-b"'})
+    refused = machines.run("up", "--yes")
+    assert "project_id: project proj-b does not show volume data" in refused.out + refused.err
+    machines.declare(**{"size_tib=5": 'size_tib=5, project_id="proj-a"'})
+    assert "replace" not in machines.apply().out
+    assert len(machines.planned_project.sent_changes) == sent
+    assert machines.read_stored_projects() == {"proj-a"}
+    machines.declare(**{"size_tib=5": 'size_tib=5, project_id="proj-b"'})
+    assert "replace: project_id a volume stays in its project" in machines.run("preview").out
