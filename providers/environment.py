@@ -24,6 +24,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import platforms
 from gpuform.providers.platform import platforms as all_platforms
 from gpuform.providers.records import FolderRecords, Records, read_record
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.slurm import SlurmInputs
 
@@ -131,7 +132,7 @@ RECORD: Final = "world"
 _lock = threading.Lock()
 
 
-class WrongEnvironment(GpuformError):
+class WrongEnvironment(EngineError):
     """A stack's objects live in another environment than the one that would be asked."""
 
     help_page = "concepts/stack"

@@ -17,6 +17,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.offering import list_existing_objects
 from gpuform.providers.operations import Settings
 from gpuform.providers.properties import Properties
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.rules import get_field_rules
 
 Kind = type[Lifecycle[Any, Any]]
@@ -36,7 +37,7 @@ def parse_import_input(kind: Kind, text: str) -> Properties:
     Empty without `@`, and for a kind without an import field. The value is read as YAML, unless the
     field is a text.
 
-    Raises GpuformError for an invalid or empty value.
+    Raises EngineError for an invalid or empty value.
     """
     _, is_given, value = text.partition("@") if kind.import_field else (text, "", "")
     if not is_given:
@@ -46,7 +47,7 @@ def parse_import_input(kind: Kind, text: str) -> Properties:
     except yaml.YAMLError:
         parsed = None
     if not parsed or not str(parsed).strip():
-        raise GpuformError(
+        raise EngineError(
             f"{text}: {value!r} is not a valid {kind.import_field}",
             hint=describe_import_format(kind, text),
         )
@@ -66,12 +67,12 @@ def describe_import_format(kind: Kind, text: str) -> str:
 def merge_import_inputs(kind: Kind, text: str, listed_inputs: Mapping[str, Any]) -> Properties:
     """Return the inputs listed for an object, with the one in the import's text ID@VALUE.
 
-    Raises GpuformError if both have the input, with different values.
+    Raises EngineError if both have the input, with different values.
     """
     given_inputs = parse_import_input(kind, text)
     for name, value in given_inputs.items():
         if listed_inputs.get(name, value) != value:
-            raise GpuformError(
+            raise EngineError(
                 f"the {name} of {parse_object_id(kind, text)} is {listed_inputs[name]}, not "
                 f"{value}",
                 hint="correct the value after the @, or leave it out: the platform reports the "

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from gpuform.providers.errors import GpuformError, NotAllowed
+from gpuform.providers.errors import NotAllowed
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.policies.repair import NodeFault, NodeRepair
 
 VARIABLE = "GPUFORM_ALLOW"
@@ -60,7 +61,7 @@ MEANINGS: Final[Mapping[Permission, str]] = {
 
 
 def parse_permissions(text: str) -> frozenset[str]:
-    """Parse a comma-separated list of permissions. Raises GpuformError for an unknown name.
+    """Parse a comma-separated list of permissions. Raises EngineError for an unknown name.
 
     Names of gates (`gate:NAME`) are not checked: the gates are known only where they are evaluated.
     """
@@ -69,19 +70,19 @@ def parse_permissions(text: str) -> frozenset[str]:
     if unknown:
         known = "; ".join(f"{name} ({MEANINGS[name]})" for name in Permission)
         known += f"; {GATE}NAME (pass a gate of the project)"
-        raise GpuformError(
+        raise EngineError(
             f"{', '.join(unknown)}: permission not found", hint=f"permissions are: {known}"
         )
     return frozenset(names)
 
 
 def get_permissions(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Return the permissions of this run. Raises GpuformError for an unknown name."""
+    """Return the permissions of this run. Raises EngineError for an unknown name."""
     text = (os.environ if environ is None else environ).get(VARIABLE, "")
     try:
         return parse_permissions(text)
-    except GpuformError as error:
-        raise GpuformError(f"{VARIABLE}: {error.message}", hint=error.hint) from None
+    except EngineError as error:
+        raise EngineError(f"{VARIABLE}: {error.message}", hint=error.hint) from None
 
 
 def require_permission(permission: Permission, refusal: str) -> None:

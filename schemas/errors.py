@@ -45,3 +45,11 @@ class GpuformError(Exception):
             # a cause is shown with the error, so secrets must not survive in the cause either
             elif isinstance(value, GpuformError):
                 value.redact(redact_text)
+
+
+class EngineError(GpuformError):
+    """The parent of the errors of stacks: their files, states, programs and runs."""
+
+    def __init__(self, message: str, hint: str | None = None, *, path: str = "") -> None:
+        super().__init__(message, hint)
+        self.property_path = path

@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from gpuform.providers.context.transport import find_mounted_transport, get_trust
-from gpuform.providers.errors import GpuformError, Unreachable
+from gpuform.providers.errors import Unreachable
+from gpuform.schemas.errors import EngineError
 
 if TYPE_CHECKING:
     import httpx
@@ -52,7 +53,11 @@ class SystemClock:
             cancelled.wait(seconds)
 
 
-class OtherEmulator(GpuformError):
+class EmulatorUnreachable(EngineError, Unreachable):
+    """The emulator of this run does not answer."""
+
+
+class OtherEmulator(EngineError):
     """Another emulator answers than the one that the environment names."""
 
     help_page = "concepts/stack"
@@ -92,7 +97,7 @@ class EmulatorClock:
         Does nothing if `cancelled` is set.
 
         Raises:
-            Unreachable: the clock does not answer.
+            EmulatorUnreachable: the clock does not answer.
             OtherEmulator: another emulator answers.
         """
         if not cancelled.is_set():
@@ -121,7 +126,7 @@ class EmulatorClock:
         Stores the latest time and the identity of the answer. `body` is None for a GET.
 
         Raises:
-            Unreachable: the clock does not answer.
+            EmulatorUnreachable: the clock does not answer.
             OtherEmulator: another emulator answers than the one of GPUFORM_EMULATOR.
         """
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
@@ -132,7 +137,7 @@ class EmulatorClock:
             report = answer.json()
             now, identity = float(report["now"]), str(report.get("emulator") or "")
         except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Unreachable(
+            raise EmulatorUnreachable(
                 f"the emulator's clock at {self._url} does not answer ({type(error).__name__})",
                 hint=f"start `gpuform emulator`, or unset {CLOCK_VARIABLE}",
             ) from None

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from gpuform.providers.errors import GpuformError
+from gpuform.schemas.errors import EngineError
 
 Fields = Mapping[str, Any]
 Record = TypeVar("Record")
@@ -35,7 +35,7 @@ class Records(Protocol):
         """Return the names of all stored records, in no order."""
 
     def read(self, name: str) -> Fields | None:
-        """Return one record, or None if there is none. Raises GpuformError for a damaged record."""
+        """Return one record, or None if there is none. Raises EngineError for a damaged record."""
 
     def write(self, name: str, fields: Fields) -> None:
         """Store a record durably, in place of an earlier one of the name."""
@@ -57,7 +57,7 @@ class Records(Protocol):
 def parse_record(data: bytes, where: str) -> Fields:
     """Return the fields in a record's JSON text; `where` is the record's place, for messages.
 
-    Raises GpuformError for a damaged one.
+    Raises EngineError for a damaged one.
     """
     try:
         fields = json.loads(data)
@@ -71,7 +71,7 @@ def parse_record(data: bytes, where: str) -> Fields:
 def build_record(fields: Fields, kind: type[Record], where: str) -> Record:
     """Return a record's fields as an object of the dataclass `kind`.
 
-    Raises GpuformError if they do not fit. `where` is the record's place, for messages.
+    Raises EngineError if they do not fit. `where` is the record's place, for messages.
     """
     try:
         # JSON has no tuples, and the dataclasses have no lists.
@@ -84,15 +84,15 @@ def build_record(fields: Fields, kind: type[Record], where: str) -> Record:
 def read_record(records: Records, name: str, kind: type[Record]) -> Record | None:
     """Return the record of a name as an object of the dataclass `kind`, or None without one.
 
-    Raises GpuformError for a damaged record.
+    Raises EngineError for a damaged record.
     """
     fields = records.read(name)
     return None if fields is None else build_record(fields, kind, f"{records.place}/{name}")
 
 
-def build_damaged_error(where: str) -> GpuformError:
+def build_damaged_error(where: str) -> EngineError:
     """Return the error for a record that is not JSON of the expected form; `where` is its place."""
-    return GpuformError(
+    return EngineError(
         f"the record {where} is damaged; an earlier run wrote the record",
         hint="compare with the platform (`gpuform orphans`), then remove the record",
     )
@@ -120,7 +120,7 @@ class FolderRecords:
     def read(self, name: str) -> Fields | None:
         """Return the fields of one record's file, or None without the file.
 
-        Raises GpuformError for a damaged file.
+        Raises EngineError for a damaged file.
         """
         path = self._get_path(name)
         with suppress(FileNotFoundError):

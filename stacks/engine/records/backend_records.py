@@ -66,7 +66,7 @@ class Batches:
         self.current: dict[str, Fields | None] = {}
 
     def read(self) -> None:
-        """Read the stored batches. Raises GpuformError for a damaged one."""
+        """Read the stored batches. Raises EngineError for a damaged one."""
         for entry in self._storage.list_entries(self._folder):
             blob = self._storage.read(entry.name) if entry.name.endswith(_SUFFIX) else None
             if blob is not None:
@@ -220,11 +220,11 @@ class BackendRecords:
             return self._read().get(name)
 
     def write(self, name: str, fields: Fields) -> None:
-        """Write a record. Raises GpuformError if the stack's lock is lost."""
+        """Write a record. Raises EngineError if the stack's lock is lost."""
         self._write({name: fields})
 
     def delete(self, *names: str) -> None:
-        """Delete existing records. Raises GpuformError if the stack's lock is lost."""
+        """Delete existing records. Raises EngineError if the stack's lock is lost."""
         existing_names = set(self.names())
         change = {name: None for name in names if name in existing_names}
         if change:
@@ -253,7 +253,7 @@ class BackendRecords:
     def _write(self, change: Change) -> None:
         """Write changed records, None for a removed one; later reads of this object see them.
 
-        Raises GpuformError if the stack's lock is lost.
+        Raises EngineError if the stack's lock is lost.
         """
         with self._lock:
             self._read()
@@ -336,7 +336,7 @@ class OtherStackObjects:
     def has(self, id_: str) -> bool:
         """Return True if another stack has the object with this id, or a record of its creation.
 
-        A stack whose state cannot be read counts as having no objects. Raises GpuformError if a
+        A stack whose state cannot be read counts as having no objects. Raises EngineError if a
         record cannot be read.
         """
         with self._lock:
@@ -347,7 +347,7 @@ class OtherStackObjects:
     def _read(self) -> set[str]:
         """Return the ids of objects in the states and intents of all other stacks.
 
-        States that cannot be read are left out. Raises GpuformError for an unreadable record.
+        States that cannot be read are left out. Raises EngineError for an unreadable record.
         """
         own = f"urn:pulumi:{self.stack}::{self.project}::"
         records = read_all_intents(self.backend)

@@ -184,5 +184,5 @@ def _find_record_files(root: Path, prefix: str, earlier: Path) -> list[Path]:
 
 
 def _read_record(path: Path) -> Fields:
-    """Return the fields of a record's file. Raises GpuformError for an invalid one."""
+    """Return the fields of a record's file. Raises EngineError for an invalid one."""
     return parse_record(path.read_bytes(), str(path))

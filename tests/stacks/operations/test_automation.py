@@ -318,6 +318,25 @@ def test_preview_without_a_passphrase_asks_for_it(automated_stack: AutomatedStac
         preview(mute)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed_variables", "message"),
+    [
+        ({"GPUFORM_CLOCK": ""}, "the stack lives on the emulator"),
+        ({"GPUFORM_CLOCK": "http://127.0.0.1:9/_emulator/clock"}, "does not answer"),
+        ({"GPUFORM_ALLOW": "everything"}, "permission not found"),
+    ],
+)
+def test_a_run_that_cannot_begin_raises_engine_error(
+    automated_stack: AutomatedStack, changed_variables: dict[str, str], message: str
+) -> None:
+    up(automated_stack.stack)
+    variables = automated_stack.stack.env_vars | changed_variables
+    stack = select_stack("dev", work_dir=automated_stack.folder, env_vars=variables)
+    with pytest.raises(EngineError, match=message):
+        preview(stack)
+
+
 def test_every_exported_name_exists() -> None:
     for name in operations.__all__:
         assert getattr(operations, name) is not None
