@@ -23,7 +23,6 @@ from gpuform.providers.repairing import (
     parse_faults,
     parse_repair_policy,
 )
-from gpuform.providers.together.xid_rules import advise_repair, format_xid_event, list_xid_events
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.repair import (
     CANCEL,
@@ -40,6 +39,7 @@ from gpuform.schemas.together.cluster_parts import REPAIR_MODES, ClusterRepairIn
 from gpuform.schemas.together.outputs import GpuWorkerNodeOutputs, RemediationOutputs
 from gpuform.schemas.together.statuses import to_unix_time
 from gpuform.schemas.together.wire import LinkedAlert, Remediation
+from gpuform.schemas.together.xid_rules import advise_repair, format_xid_event, list_xid_events
 
 PROPOSED: Final = "PENDING_APPROVAL"
 UNDER_WAY: Final = frozenset({"PENDING", "QUARANTINING", "QUARANTINED", "RUNNING"})

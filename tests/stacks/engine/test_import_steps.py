@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op, Step, importing
@@ -333,6 +334,6 @@ def test_an_input_in_the_import_id_that_contradicts_the_declaration_is_refused(r
 
 def test_an_empty_input_in_the_import_id_is_refused_before_any_read():
     host = Host((FOUND, None))
-    with pytest.raises(EngineError, match="vol-1@"):
+    with pytest.raises(GpuformError, match="vol-1@"):
         plan(host, build_goal(id_="vol-1@ ", type_=VOLUME))
     assert host.reads == []

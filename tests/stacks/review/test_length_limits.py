@@ -114,7 +114,7 @@ def test_a_huge_value_leaves_space_for_other_changes() -> None:
         Review([StackFacts(Plan.from_changes("demo", "dev", [first, second]))])
     )
     assert count_characters(rendered) <= MAX_COMMENT_LENGTH
-    assert "1 of them in brief" in rendered
+    assert "1 of them without details" in rendered
     assert rendered.index("destroys 99 GPUs") < rendered.index("destroys 16 GPUs")
     assert '! region: "us-central-8" => "eu-west-1"' in rendered
 

@@ -1,9 +1,9 @@
 """Choose the repair of a node by the Xid errors that its alerts name.
 
-`repairs` calls `advise_repair` for each repair that Together proposes. The actions are those of
-NVIDIA's Xid catalogue ("XID Errors", table of immediate actions for Ampere and newer GPUs). The
-modes for them are ours: a reboot of the machine resets its GPUs, and only a power cycle of the host
-restarts the bare metal below.
+`providers.together.repairs` calls `advise_repair` for each repair that Together proposes. The
+actions are those of NVIDIA's Xid catalogue ("XID Errors", table of immediate actions for Ampere and
+newer GPUs). The modes for them are ours: a reboot of the machine resets its GPUs, and only a power
+cycle of the host restarts the bare metal below.
 """
 
 from collections.abc import Mapping, Sequence
