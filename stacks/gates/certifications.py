@@ -28,7 +28,8 @@ _NODE_FIELDS = ("cluster_id", "node_ids")
 def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...]:
     """Check the certifications of each resource with GPUs after the run.
 
-    The `problem` of a check is empty if the resource is certified, or will be in this run.
+    The `problem` of a check is empty if the resource is certified, or will be in this run, or if
+    the platform's own tests prove a resource without a certification.
     """
     remaining_resources: list[tuple[ResourceState, bool]] = []
     problems: dict[str, list[str]] = {}

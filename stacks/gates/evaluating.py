@@ -87,7 +87,10 @@ class GateEvaluator:
         )
 
     def _find_problems(self, gate: Gate, plan: Plan) -> Iterable[str]:
-        """Return the findings of a gate's rule about the gate's resources (all without a list)."""
+        """Return the findings of a gate's rule about the gate's resources (all without a list).
+
+        A rule in Python and the rule on cost are about the complete plan, whatever the list.
+        """
         changes = plan.changes
         if gate.resources:
             changes = tuple(

@@ -123,7 +123,7 @@ def _read_checked_gates(
 def _reject_mixed_currencies(
     path: Path, root: MappingNode, gates: Mapping[str, Any], problems: Diagnostics
 ) -> None:
-    """Reject limits in another currency than the price book's, or else the first gate's."""
+    """Report each limit in another currency than the price book's, or else the first gate's."""
     currency_source = _find_price_currency(path.with_name(prices.FILE))
     for name, entry in gates.items():
         if entry.get("max_hourly_cost") is None:

@@ -24,7 +24,8 @@ def find_excess_cost(
 ) -> Iterator[str]:
     """Yield a finding if the plan raises the cost above `most`, or by an unknown amount.
 
-    A plan that only removes or stops capacity passes. A plan without costs has one finding.
+    The complete plan counts, not only `changes`. A plan that only removes or stops capacity passes.
+    A plan without costs has one finding.
     """
     del changes
     others = [change for change in plan.changes if not is_only_lowering(change)]
@@ -188,7 +189,7 @@ def find_forbidden_regions(
 ) -> Iterator[str]:
     """Yield a finding for each resource in an unknown region or one outside of `allowed`.
 
-    Resources without a region pass.
+    Resources without a region pass, and so do unchanged resources.
     """
     del plan
     for name, after in _list_declared(changes):
@@ -201,7 +202,10 @@ def find_forbidden_regions(
 def find_forbidden_gpu_types(
     plan: Plan, changes: Sequence[ResourceChange], allowed: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each GPU type outside of `allowed`, and for unknown types."""
+    """Yield a finding for each GPU type outside of `allowed`, and for unknown types.
+
+    Unchanged resources pass.
+    """
     del plan
     for name, after in _list_declared(changes):
         if "gpu_types" in after.unknown:
@@ -216,7 +220,7 @@ def find_missing_tags(
 ) -> Iterator[str]:
     """Yield a finding for each resource without the required tags, or with unknown tags.
 
-    Kinds without tags on their platform pass.
+    Kinds without tags on their platform pass, and so do unchanged resources.
     """
     del plan
     for name, after in _list_declared(changes):
@@ -246,7 +250,7 @@ def find_missing_expiry(
 ) -> Iterator[str]:
     """Yield a finding for each resource that never ends, or whose end is unknown.
 
-    Kinds that cannot end by themselves pass.
+    Kinds that cannot end by themselves pass, and so do unchanged resources.
     """
     del plan
     for name, after in _list_declared(changes):

@@ -188,7 +188,8 @@ def add_usage(plan: Plan, monitoring: UsageMonitor) -> Plan:
 def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> Iterator[str]:
     """Yield a line for each workload above the usage limit, the largest first.
 
-    After `_MAX_NAMES_LISTED` lines, one line has the number of the others.
+    Unknown usage is above the limit. After `_MAX_NAMES_LISTED` lines, one line has the number of
+    the others.
     """
     using = [consumer for consumer in consumers if _is_using(consumer, limit)]
     # Most GPUs first, since the list is cut.

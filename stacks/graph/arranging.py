@@ -144,7 +144,10 @@ def build_multi_stack_drawing(
 
 
 def _group_stacks(stacks: Sequence[Sequence[GraphNode]], max_shapes: int) -> list[dict[str, int]]:
-    """Return the group number of each node, for each stack. All stacks follow one rule."""
+    """Return the group number of each node, for each stack. All stacks follow one rule.
+
+    The rule is the finest with at most `max_shapes` groups, or else the coarsest.
+    """
     groups_by_stack: list[dict[str, int]] = []
     for rule in (_keep_single, _merge_parts, _merge_many, _merge_all):
         groups_by_stack = [assign_group_numbers(nodes, rule(nodes)) for nodes in stacks]

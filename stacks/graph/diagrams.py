@@ -61,8 +61,7 @@ def _iterate_label_lines(item: Shape) -> Iterator[str]:
     """Yield the lines of a shape's label, uncut; some may be empty.
 
     A box has title and note; a single node has name, type and facts; merged nodes have their number
-    and
-    type, the first and last name, and the sum of their GPUs.
+    and type, the first and last name, and the sum of their GPUs.
     """
     if item.box:
         yield item.box if item.is_stack else _get_box_title(item.box)
@@ -136,7 +135,10 @@ def _render_dot_lines(drawing: Drawing) -> Iterator[str]:
 
 
 def _render_dot_shape(item: Shape, indent: str) -> Iterator[str]:
-    """Render a shape; a box is a Graphviz cluster with an invisible point where arrows end."""
+    """Yield the lines of a shape in DOT; a shape with contents is a cluster.
+
+    A cluster has an invisible point where arrows end, unless the shape is a platform.
+    """
     if not item.children:
         attributes = [f"label={_format_label(item)}", *_list_color_attributes(item)]
         yield f"{indent}{item.key} [{', '.join(attributes)}]"

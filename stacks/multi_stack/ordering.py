@@ -145,7 +145,7 @@ def find_cycles(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:
 def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[str]:
     """Sort the names, dependencies first. A cycle is cut at one of its dependencies.
 
-    Dependencies without a key are left out; independent names have no fixed order.
+    Dependencies without a key are left out. Equal dependencies give an equal order in every run.
     """
     begun: set[str] = set()
     done: dict[str, None] = {}
@@ -322,7 +322,10 @@ def _has_matching_name(member: WorkspaceStack, pattern: str) -> bool:
 
 
 def _is_in_folder(member: WorkspaceStack, pattern: Path) -> bool:
-    """Return True if the stack's folder or a folder above matches the pattern."""
+    """Return True if the stack's folder or a folder above matches the pattern.
+
+    A relative pattern begins at the current folder.
+    """
     parts = pattern.parts
     plain = next((index for index, part in enumerate(parts) if "*" in part), len(parts))
     # Only the part before the first `*` can be resolved.

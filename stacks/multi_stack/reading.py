@@ -106,7 +106,10 @@ class _WorkspaceReader:
     """Files of projects that could not be read."""
 
     def read_tree(self) -> dict[str, WorkspaceStack]:
-        """Return the stacks with a settings file of all projects below the root, by name."""
+        """Return the stacks with a settings file of all projects below the root, by name.
+
+        Projects in other languages are skipped without a problem.
+        """
         stacks: dict[str, WorkspaceStack] = {}
         for path in find_project_files(self.root):
             # Nobody has named the projects of a tree: some may be in other languages.

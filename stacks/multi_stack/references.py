@@ -254,7 +254,10 @@ class _PythonFile:
 
 
 def _iterate_bound_names(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yield the name of every binding: a name with two bindings comes twice."""
+    """Yield the name of every binding: a name with two bindings comes twice.
+
+    Imports and caught exceptions are left out.
+    """
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id

@@ -51,7 +51,11 @@ class Danger:
 
 
 def find_danger(change: ResourceChange) -> Danger | None:
-    """Return the loss caused by `change`, or None for a harmless change."""
+    """Return the loss caused by `change`, or None for a harmless change.
+
+    A resource that leaves the state while its object stays is dangerous, and so is a vanished
+    object.
+    """
     # The object is lost already: the plan only reports the loss.
     if change.reason is PlanReason.GONE:
         with_gpus = "" if change.gpus_removed == 0 else f", with {_format_gpu_count(change)}"
@@ -87,7 +91,7 @@ def sort_by_danger(changes: Iterable[ResourceChange]) -> list[ResourceChange]:
 def _find_destruction(change: ResourceChange) -> Danger | None:
     """Return the danger of a deletion or replacement: lost GPUs or data, or the object itself.
 
-    None for kinds without an object on the platform.
+    An unknown number of GPUs counts as lost. None for kinds without an object on the platform.
     """
     kind, data = short_type(change.type).rpartition(":")[2], _describe_lost_data(change)
     lost = [f"destroys {_format_gpu_count(change)}"] if change.gpus_removed != 0 else []
@@ -109,7 +113,7 @@ def _find_destruction(change: ResourceChange) -> Danger | None:
 def _find_reduction(change: ResourceChange) -> Danger | None:
     """Return the danger of a change that keeps the resource, or None.
 
-    Dangers are removed GPUs, use that stops, and jobs that are ended.
+    Dangers are a known number of removed GPUs, use that stops, and jobs that are ended.
     """
     if change.gpus_removed:
         return Danger(
@@ -218,7 +222,10 @@ def format_reason(change: ResourceChange) -> str:
 
 
 def list_causes(change: ResourceChange) -> list[tuple[list[str], str]]:
-    """List the causes of `change`, each with the paths of the fields involved, if any."""
+    """List the causes of `change`, each with the paths of the fields that force a replacement.
+
+    Any other cause has no paths.
+    """
     paths_by_cause: dict[str, list[str]] = {}
     is_dependency_replaced = change.reason is PlanReason.DEPENDENCY_REPLACED
     if is_dependency_replaced and change.replace_paths:

@@ -30,7 +30,10 @@ def find_inputs_model(type_: str) -> type[BaseModel] | None:
 
 @cache
 def get_rules_at(type_: str, path: str) -> FieldRules:
-    """Return the field rules of the property at `path`; empty rules for an unknown property."""
+    """Return the field rules of the property at `path`; empty rules for an unknown property.
+
+    An inner property is immutable, secret or `state_only` also if an outer property is.
+    """
     model = find_inputs_model(type_)
     fields = get_field_rules(model) if model else {}
     rules = _NO_RULES
@@ -211,7 +214,10 @@ class Row:
 
 
 def build_change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator[Row]:
-    """Build the rows of a resource's property changes, with aligned values."""
+    """Build the rows of a resource's property changes, with aligned values.
+
+    Invisible characters are escaped.
+    """
     changes = tuple(changes)
     width = max((len(change.path) for change in changes), default=0) + 1
     for change in changes:

@@ -154,6 +154,7 @@ class StackFacts:
         """Return the command for applying the plan; empty without changes or after a failure.
 
         Changes of outputs alone are enough, and a plan that a gate blocks has a command, too.
+        Without a saved file, the command makes a new plan.
         """
         if self.has_failed or not (self.plan.has_changes or self.plan.outputs):
             return ""
@@ -304,7 +305,7 @@ def format_planned_counts(facts: StackFacts | Review) -> str:
 
 
 def format_gate_counts(facts: StackFacts | Review) -> str:
-    """Count the gates by verdict: `2 passed, 1 stops the plan`."""
+    """Count the gates by verdict: `2 passed, 1 stops the plan`; empty without gates."""
     stacks = facts.stacks if isinstance(facts, Review) else [facts]
     gates = [gate for stack in stacks for gate in stack.plan.gates or ()]
     # Gates over all stacks are in no single plan.

@@ -295,7 +295,7 @@ def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
     """Yield a line for each removed node (`removes node train-worker-1: idle`); none for None.
 
     Nodes without jobs share one line for each reason in `_SHARED_REASONS`. The last line says what
-    happens to running jobs.
+    happens to running jobs. The lines are not escaped.
     """
     if removed_nodes is None:
         return
@@ -353,7 +353,10 @@ _MAX_JOBS_LISTED = 3
 
 
 def format_repairs(plan: Plan) -> Iterator[str]:
-    """Yield one line for each node that the plan repairs, or whose repair the plan ends."""
+    """Yield one line for each node that the plan repairs, or whose repair the plan ends.
+
+    The lines are not escaped.
+    """
     for change in plan.changes:
         for repair in change.repairs:
             evidence = f"{repair.evidence}{_format_evidence_age(repair, plan.made_at)}"

@@ -190,7 +190,8 @@ def has_output_changed(name: str, before: PropertyMap, after: PropertyMap) -> bo
 def list_output_changes(before: PropertyMap, after: PropertyMap) -> Iterator[OutputChange]:
     """Yield the changes of the stack's outputs, sorted by name.
 
-    An output is secret if all of it is; a secret inside an output is masked where it stands.
+    A change of secrecy alone counts. An output is secret if all of it is; a secret inside an output
+    is masked where it stands.
     """
     for name in sorted({*before, *after}):
         if has_output_changed(name, before, after):

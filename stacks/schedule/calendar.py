@@ -82,7 +82,7 @@ class TimeTable:
         return due if self.approved.get(entry.urn) is (due.inputs is None) else None
 
     def _find_due_by_idleness(self, entry: ResourceState) -> DueChange | None:
-        """Return the change that stops an idle resource, or None if the resource is in use."""
+        """Return the change that stops an idle resource; None for one in use or of unknown use."""
         lifecycle = find_lifecycle(entry.type)
         power = lifecycle.power if lifecycle else None
         verdict = self.idle(entry) if power else None
@@ -99,8 +99,7 @@ class TimeTable:
         """Return the change due at `now` by an end or by running hours, or None.
 
         Running hours give a change even if the object is already stopped or started. An object that
-        was
-        stopped outside of gpuform is started only with the permission `start-terminated`.
+        was stopped outside of gpuform is started only with the permission `start-terminated`.
         """
         lifecycle = find_lifecycle(entry.type)
         if lifecycle is None:

@@ -82,11 +82,10 @@ class ExportTarget:
 
 
 def plan_changes(target: ExportTarget, manifests: Sequence[Manifest]) -> list[Change]:
-    """Return the changes that `apply_changes` would make.
+    """Return the changes that `apply_changes` would make, with reads only.
 
-    Without manifests, everything recorded is removed.
-
-    Sends only reads. Raises GpuformError if the API does not answer.
+    Without manifests, everything recorded is removed. Raises GpuformError if the API does not
+    answer.
     """
     desired_nodes = {
         manifest.name: manifest for manifest in manifests if isinstance(manifest, NodeMetadata)
@@ -277,7 +276,10 @@ def _write_node(target: ExportTarget, name: str, manifest: NodeMetadata | None) 
 def _patch_node(
     target: ExportTarget, name: str, manifest: NodeMetadata | None, changes: list[Change]
 ) -> None:
-    """Read the node, fill `changes`, and send one patch with all of them."""
+    """Read the node, replace the content of `changes`, and send one patch with all of them.
+
+    A missing node is ABSENT. Raises Conflict for a node that somebody changes meanwhile.
+    """
     # After a conflict this is called again with a node that somebody changed.
     changes.clear()
     try:

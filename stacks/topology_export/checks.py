@@ -15,7 +15,7 @@ _MAX_LISTED_NAMES: Final = 3
 def list_fabric_notices(placements: Iterable[tuple[str, ResourcePlacement]]) -> Iterator[Notice]:
     """Yield a notice for each pool, and for each fabric name, whose nodes are in several fabrics.
 
-    `placed` are resources by URN, as last observed. A pool with a notice is left out of the
+    `placements` are resources by URN, as last observed. A pool with a notice is left out of the
     comparison by fabric names.
     """
     all_placements = list(placements)

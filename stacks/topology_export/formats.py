@@ -51,8 +51,8 @@ DOMAIN_ANNOTATION: Final = "accelerator.topology.test/domain"
 def render_topograph(topology: StackTopology) -> str:
     """Render Topograph's model of the topology as YAML.
 
-    Raises NoTopology without nodes, for two nodes of one name, and for names that Slurm cannot
-    read.
+    Raises NoTopology without nodes, for two nodes of one name, for names that Slurm cannot read,
+    and for labels that make no tree.
     """
     import yaml  # noqa: PLC0415 - slow
 
@@ -159,7 +159,8 @@ def _get_plain_dumper() -> Any:
 def _iterate_variables(topology: StackTopology, node: Node) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each Ansible variable of a node; empty values are left out.
 
-    `ansible_host` is yielded only for a valid address.
+    `ansible_host` is yielded only for a valid address. No value is a template that Ansible
+    evaluates.
     """
     if node.address and is_valid_host(node.address):
         yield "ansible_host", node.address

@@ -389,7 +389,10 @@ def list_kueue_levels(topology: StackTopology) -> list[str]:
 
 
 def describe_missing_kueue_labels(topology: StackTopology) -> Iterator[str]:
-    """Yield a sentence if labels for the Kueue objects are missing or unknown."""
+    """Yield a sentence if labels for the Kueue objects are missing or unknown.
+
+    Raises NoTopology as `build_node_labels` does.
+    """
     desired_labels = {
         manifest.name: manifest.labels
         for manifest in build_node_labels(topology, "")

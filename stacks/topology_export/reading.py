@@ -59,8 +59,8 @@ def list_resources_with_nodes(
     """Return the named resources with nodes, sorted by URN; without `names` all of them.
 
     A name is a URN, a name in the program, or else a name on the platform. With `refresh` the nodes
-    come from the platforms, else from the state. Raises NoTopology if the stack has no resource
-    with nodes, or none of that name.
+    come from the platforms; else, and after a failed read, from the state. Raises NoTopology if the
+    stack has no resource with nodes, or none of that name.
     """
     candidates = [
         (entry, placement)
@@ -130,11 +130,9 @@ def find_kubernetes(
     """Return the Kubernetes cluster of the resources' nodes.
 
     The `resources` belong to one cluster. `flags` of the command line come first; then the
-    kubeconfig
-    of a cluster with its own scheduler, of which the first resource is read, or those that other
-    resources declare. Sends no request. Raises NoTopology if no cluster is declared or several are,
-    and
-    GpuformError for an unusable kubeconfig.
+    kubeconfig of a cluster with its own scheduler, of which the first resource is read, or those
+    that other resources declare. Sends no request. Raises NoTopology if no cluster is declared or
+    several are, and GpuformError for an unusable kubeconfig.
     """
     # The caller has grouped the resources by cluster, so the first one stands for all.
     first = resources[0]
@@ -196,7 +194,7 @@ def add_known_labels(
 ) -> StackTopology:
     """Return the topology with the labels of nodes in all clusters of the stack.
 
-    A cluster that does not answer adds a sentence to `unknown` instead of an error.
+    A cluster that is unknown or cannot be read adds a sentence to `unknown` instead of an error.
     """
     for group in _group_by_cluster(resources, flags):
         name = ", ".join(resource.name for resource in group)
@@ -221,7 +219,10 @@ def add_known_labels(
 def _group_by_cluster(
     resources: Sequence[ResourceWithNodes], flags: KubernetesInputs | None
 ) -> Iterator[list[ResourceWithNodes]]:
-    """Yield the resources of each Kubernetes cluster; with `flags` all in one group."""
+    """Yield the resources of each Kubernetes cluster; with `flags` all in one group.
+
+    Resources of unknown clusters are one group.
+    """
     groups: dict[Any, list[ResourceWithNodes]] = {}
     for resource in resources:
         declared = resource.placement.kubernetes

@@ -191,7 +191,8 @@ class _Vertex:
 def build_switches(topology: StackTopology) -> list[SlurmSwitch]:
     """Return every switch of the tree, parents first.
 
-    Raises NoTopology if the labels of the nodes make no tree.
+    A fabric is a switch, too, and so is a cluster for nodes without switches and fabric. Raises
+    NoTopology if the labels of the nodes make no tree.
     """
     fabrics = {node.fabric_id or node.fabric: node.fabric for node in topology.nodes}
     tree: dict[_VertexKey, _Vertex] = {}
@@ -325,7 +326,10 @@ def render_slurm_tree(topology: StackTopology) -> str:
 
 
 def describe_tree_gaps(topology: StackTopology) -> Iterator[str]:
-    """Yield sentences about unknown switches: above several trees, and of whole clusters."""
+    """Yield sentences about unknown switches: above several trees, and of whole clusters.
+
+    Raises NoTopology if the labels make no tree.
+    """
     tops = list_top_switches(build_switches(topology))
     if len(tops) > 1:
         yield (
@@ -371,7 +375,7 @@ def reject_duplicate_names(topology: StackTopology) -> None:
 
 
 def render_slurm_block(topology: StackTopology) -> str:
-    """Render `topology.conf` for the plugin topology/block.
+    """Render `topology.conf` for the plugin topology/block, without nodes outside of all blocks.
 
     Raises NoTopology without a block, for names that Slurm cannot read, and for two nodes of one
     name in Slurm.
@@ -408,7 +412,7 @@ def build_slinky_objects(topology: StackTopology, namespace: str) -> list[Manife
     """Return a ConfigMap with `topology.yaml`, and a manifest with an annotation for each node.
 
     The ConfigMap is for `configFileRefs` of Slinky's controller. Raises NoTopology without nodes,
-    and for names that Slurm or Kubernetes cannot have.
+    for labels that make no tree, and for names that Slurm or Kubernetes cannot have.
     """
     import yaml  # noqa: PLC0415 - slow
 

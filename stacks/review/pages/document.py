@@ -83,8 +83,8 @@ def count_characters(text: str) -> int:
 def choose_item_forms(parts: Sequence[Part], limit: int) -> None:
     """Choose the form of every item, with at most `limit` characters for all together.
 
-    Fills `texts` and `in_brief` of the parts. The first round keeps to the shares; the second one
-    gives away the remaining room.
+    Fills `texts` and `in_brief` of the parts; an item without room is left out. The first round
+    keeps to the shares; the second one gives away the remaining room.
     """
     used = 0
     for ignores_shares in (False, True):

@@ -34,7 +34,10 @@ class ChangeRow:
 
 
 def build_change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator[ChangeRow]:
-    """Yield a row for each changed property, or for each changed location inside."""
+    """Yield a row for each changed property, or for each changed location inside.
+
+    Long values are cut, and invisible characters escaped; the template escapes HTML.
+    """
     for change in changes:
         path, note, forces = (
             change.path,

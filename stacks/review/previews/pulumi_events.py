@@ -108,9 +108,8 @@ def _iterate_step_metadata(
 def _is_listed(metadata: Mapping[str, Any]) -> bool:
     """Return True if `pulumi preview --json` lists the step.
 
-    Of unchanged resources the stack is listed, and those whose protection changes; of a replacement
-    the
-    step that stands for the whole, without the steps for its create and delete.
+    Of unchanged resources the stack is listed, and those whose protection changes. Of a replacement
+    the step for the whole is listed; the steps for its create and delete only if `logical`.
     """
     op = metadata.get("op")
     # A change of `protect` is an operation without any other difference.

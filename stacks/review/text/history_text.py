@@ -38,9 +38,9 @@ _STYLES = {"error": "error", "warning": "warning"}
 
 
 def render_history(entries: Sequence[HistoryEntry], latest: int) -> Iterator[str]:
-    """Yield a row for each run, newest first, with the person and the host of the run below.
+    """Yield a row for each run, with the person and the host of the run below.
 
-    `latest` is the number of the newest run.
+    `entries` are sorted, the newest first; `latest` is the number of the newest run.
     """
     width = max(len("NO"), len(str(latest)))
     yield f"{'NO':>{width}}  {'STARTED':<20}  {'WHAT':<15}  {'RESULT':<11}  {'TOOK':<8}  CHANGES"
@@ -350,7 +350,8 @@ _SEVERITY_STYLES = {"error": "error", "warning": "warning", "debug": "dim"}
 def render_diagnostics(diagnostics: Iterable[Diagnostic], *, paint: Paint = PLAIN) -> Iterator[str]:
     """Yield the `Diagnostics:` block by resource; nothing without messages.
 
-    Output of the program and messages about the run stand under `program`.
+    Output of the program and messages about the run stand under `program`. Messages are not
+    escaped.
     """
     groups: dict[str, list[Diagnostic]] = {}
     for diagnostic in diagnostics:

@@ -187,7 +187,7 @@ _STOCK = {None: "-", True: "yes", False: "no"}
 def render_offers(
     offers: Offers, priced_offers: Sequence[PricedOffer], currency: str, *, paint: Paint = PLAIN
 ) -> Iterator[str]:
-    """Yield a table of offers, and the unasked platforms."""
+    """Yield a table of offers, and the unasked platforms; failures are not shown."""
     if priced_offers:
         rows = [_OFFER_COLUMNS, *(_build_offer_row(priced, currency) for priced in priced_offers)]
         # Columns without any value are left out.
