@@ -19,6 +19,11 @@ PROJECT_VARIABLE: Final = "TOGETHER_PROJECT_ID"
 _Listed = TypeVar("_Listed", bound=wire.Cluster | wire.Volume)
 
 
+def get_default_project(settings: Settings) -> str | None:
+    """Return the project of the environment variable; None if it names none."""
+    return (settings.get_value(PROJECT_VARIABLE) or "").strip() or None
+
+
 def complete_project(
     settings: Settings, context: ProviderContext, values: Mapping[str, Any], target: Target
 ) -> dict[str, Any]:
@@ -29,7 +34,7 @@ def complete_project(
     """
     if values.get("project_id") is not None:
         return dict(values)
-    variable_value = (settings.get_value(PROJECT_VARIABLE) or "").strip()
+    variable_value = get_default_project(settings)
     known_inputs = context.stored_properties or context.existing_inputs
     if known_inputs is not None:
         project_id = known_inputs.get("project_id")

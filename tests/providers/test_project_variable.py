@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from gpuform.providers.errors import AdoptionQuestion, UnknownOutcome
+from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster import ClusterLifecycle
+from gpuform.providers.together.inventory import list_existing_objects
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 from gpuform.schemas.together.requests import build_cluster_create
 
@@ -128,6 +130,26 @@ def test_the_cluster_of_another_project_is_not_adopted(
     monkeypatch.setattr(TogetherClient, "create_cluster", send_as_a_colleague)
     with emulator.use_context_of(), pytest.raises(AdoptionQuestion, match="proj-c instead of"):
         ClusterLifecycle().create({**cluster_inputs, "project_id": "proj-a"})
+
+
+def test_the_inventory_shows_the_objects_in_the_project_of_the_variable(
+    emulator: Any, cluster_inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "proj-a")
+    create(emulator, check(emulator, cluster_inputs))
+    for method in ("list_clusters", "list_volumes"):
+        listed = getattr(TogetherClient, method)
+
+        def list_project(
+            client: TogetherClient, project_id: Any = None, listed: Any = listed
+        ) -> Any:
+            return listed(client, project_id or "project-of-the-key")
+
+        monkeypatch.setattr(TogetherClient, method, list_project)
+    (cluster,) = list_existing_objects(Settings())
+    assert cluster.name == cluster_inputs["cluster_name"]
+    monkeypatch.delenv(VARIABLE)
+    assert list_existing_objects(Settings()) == []
 
 
 @pytest.mark.parametrize(("value", "project_id"), [("proj-a\n", "proj-a"), (" ", None)])
