@@ -20,7 +20,6 @@ from gpuform.providers.properties import to_properties
 from gpuform.schemas.access import Access, Host, SshAuthority
 from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
-from gpuform.stacks.access.ssh_certificates import CertificateFiles
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.stack import Stack, read_resources
@@ -322,6 +321,9 @@ def build_certificate_options(
 
     A `jump` host of the request, or that of the host, replaces the authority's bastion.
     """
+    # Every run loads this module, and few need certificates.
+    from gpuform.stacks.access.ssh_certificates import CertificateFiles  # noqa: PLC0415
+
     files = CertificateFiles.for_login(authority, user)
     key, certificate = map(_quote_option, (files.key, files.certificate))
     identity = [
