@@ -5,7 +5,7 @@ reference of node labels) in its present and its former form, of NVIDIA's GPU op
 (`nvidia.com/gpu.clique`), and of Kubernetes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -64,14 +64,6 @@ class StackTopology:
     def title(self) -> str:
         """Return the stack and its project for headings and messages."""
         return f"stack {self.stack} of project {self.project}"
-
-
-def group_by_resource(nodes: Sequence[Node]) -> Iterator[tuple[str, list[Node]]]:
-    """Yield the URN of each resource with its nodes, in the order of `nodes`."""
-    nodes_by_resource: dict[str, list[Node]] = {}
-    for node in nodes:
-        nodes_by_resource.setdefault(node.resource, []).append(node)
-    yield from nodes_by_resource.items()
 
 
 TIER_LABEL_PREFIX: Final = "fabric.topograph.run/tier-"
