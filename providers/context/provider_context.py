@@ -41,7 +41,10 @@ FOLDER: Final = Path(".gpuform", "records")
 
 RECORDS_ENTRY_POINTS: Final = "gpuform.records"
 """Functions `(project, stack, directory, environ) -> Records | None` that find a stack's records
-for a process of Pulumi's that works in a directory."""
+for a process of Pulumi's that works in a directory.
+
+No caller can register these functions: Pulumi's hosts import a provider, and nothing of `stacks`.
+"""
 
 
 def create_project_intents() -> Intents:

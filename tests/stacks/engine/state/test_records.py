@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuform.providers.context.provider_context import RECORDS_ENTRY_POINTS
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.errors import EngineError
@@ -179,6 +181,11 @@ def test_a_damaged_record_is_an_error_with_its_path(backend: Backend, tmp_path: 
     batch.write_text("[]")
     with pytest.raises(GpuformError, match=f"the record {batch} is damaged"):
         open_intents(backend, "demo", "dev").list_all()
+
+
+def test_the_entry_point_of_records_leads_to_those_of_the_backend() -> None:
+    (entry_point,) = entry_points(group=RECORDS_ENTRY_POINTS)
+    assert entry_point.load() is records_for_host
 
 
 def test_a_plugin_host_finds_the_records_by_the_backend_url(
