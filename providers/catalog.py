@@ -137,7 +137,7 @@ class Summary:
 
 
 def summarize_resource(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
-    """Return state, readiness, GPUs, cost and alerts of a resource, for an overview.
+    """Return state, readiness, GPUs, cost, alerts and owner of a resource, for an overview.
 
     All are empty for a kind that is not gpuform's. `outputs` are unwrapped values, with secrets
     masked.
@@ -160,7 +160,10 @@ def summarize_resource(platform: str, kind: str, outputs: Mapping[str, Any]) -> 
 
 
 def _get_state(outputs: Mapping[str, Any]) -> str:
-    """Return the counted states of the resource's nodes, if any, else the platform's word."""
+    """Return the counted states of the resource's nodes, else the platform's word for the state.
+
+    Empty for a resource that has a list of nodes, but no node.
+    """
     own = outputs.get("status") or outputs.get("state")
     nodes = outputs.get("gpu_nodes")
     if isinstance(nodes, Mapping):
@@ -170,7 +173,10 @@ def _get_state(outputs: Mapping[str, Any]) -> str:
 
 
 def _list_alerts(outputs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the platform's alerts, and the parts that are not healthy."""
+    """Yield the platform's alerts, and each part (`*_health`) that is not healthy.
+
+    A part without a value gives no alert.
+    """
     alerts = outputs.get("alerts")
     for alert in alerts if isinstance(alerts, list) else ():
         severity = alert.get("severity")

@@ -53,7 +53,11 @@ class EngineLog:
         *,
         ephemeral: bool = False,
     ) -> None:
-        """Send a message to Pulumi's engine, or to Python's log without an engine; never fail."""
+        """Send an escaped message to Pulumi's engine, or to Python's log without an engine.
+
+        Waits at most `LOG_TIMEOUT_S`, and ignores an engine that does not answer. Python's log gets
+        every message as info.
+        """
         text = escape_invisible_lines(text)
         if self._stub is None:
             logger.info("%s", text)

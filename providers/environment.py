@@ -42,7 +42,8 @@ def require_scheduler_access(
     While GPUFORM_SCHEDULERS is set, only the schedulers in it may be asked, and on the emulator no
     other than its own.
 
-    `label` names the scheduler in messages; `server` is its address, if known.
+    `label` names the scheduler in messages. `server` is the scheduler's address, if known: without
+    an address, a scheduler of the emulator counts as real.
 
     Raises:
         NotAllowed: on the emulator, the scheduler is real, and the run lacks the permission

@@ -67,7 +67,7 @@ def describe_import_format(kind: Kind, text: str) -> str:
 def merge_import_inputs(kind: Kind, text: str, listed_inputs: Mapping[str, Any]) -> Properties:
     """Return the inputs listed for an object, with the one in the import's text ID@VALUE.
 
-    Raises EngineError if both have the input, with different values.
+    Raises EngineError if both have the input, with different values, and for an invalid VALUE.
     """
     given_inputs = parse_import_input(kind, text)
     for name, value in given_inputs.items():
@@ -90,7 +90,8 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
     """Return the object that an import names, with all inputs that a program has to declare.
 
     An object that the platform does not have is returned with an empty id. Secrets that no platform
-    reports become outputs and no inputs: the CLI writes inputs into generated code.
+    reports come from the environment (`build_secret_variable`), and become outputs and no inputs:
+    the CLI writes inputs into generated code.
 
     Raises:
         GpuformError: a required input is unknown or invalid, or the platform does not answer.

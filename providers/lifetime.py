@@ -45,7 +45,8 @@ def find_creation_time(reported: float | None, recorded: str, now: float) -> flo
     """Return the moment from which an object's `ttl` counts, in Unix seconds; None if unknown.
 
     The later one of the platform's time and the state's time counts, because an end may come late
-    and never early. A time in the future, or too early for any object, is ignored.
+    and never early. A time more than `FUTURE_S` in the future, or too early for any object, is
+    ignored, as is a recorded time without a zone.
 
     Args:
         reported: the creation time that the platform reports.

@@ -373,7 +373,8 @@ def _select_fields(
 def _select_value(rules: FieldRules, observed: Any, declared: Any) -> Any:
     """Return a field's observed value, reduced to the parts that are in `declared`.
 
-    The declared value stays if the platform returns none, or one of the same meaning.
+    The declared value stays if the platform returns none, or one of the same meaning, and for a
+    write-only field. A map loses the keys that the platform does not have.
     """
     # a value that the platform does not return cannot contradict the declaration
     if observed is None or declared is None or rules.write_only:

@@ -40,7 +40,7 @@ def describe_error(model: type[InputModel], error: ErrorDetails) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Return a value as people write it in YAML, at most 60 characters long.
+    """Return a value as people write it in YAML, cut after 60 characters.
 
     For an object or a list only the words `an object` or `a list`.
     """

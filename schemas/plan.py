@@ -404,7 +404,7 @@ _VALUE_FIELDS: Final = ("before", "after")
 def _mask_value(value: Any, secret: bool) -> Any:
     """Return a value with secrets replaced by `MASK` at any depth; all of it if `secret`.
 
-    NaN and infinity become text, because JSON has neither.
+    None stays None. NaN and infinity become text, because JSON has neither.
     """
     if value is None:
         return None

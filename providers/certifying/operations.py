@@ -112,11 +112,12 @@ class CertificationOperations(ABC, Generic[InputsT]):
 
         Failed, untested or missing nodes are no error: the outputs then have `ready: false` with
         the reason. Failures of single nodes are recorded, so that a repair of the nodes can use
-        them. If the nodes fail and the host cannot store an unready resource, the run is removed,
-        so that the next attempt tests again.
+        them. If the outputs are not ready and the host cannot store an unready resource, the run is
+        removed, so that the next attempt tests again.
 
         Raises:
-            NotReady: the tests take too long. The error has the outputs as they were before.
+            NotReady: the tests take too long, and the error has the outputs with the evidence so
+                far; or the nodes cannot be reached yet.
             GpuformError: the object of the nodes is gone, or nodes or tester cannot be asked.
         """
         nodes = self._require_nodes(context, object_id, inputs)

@@ -286,7 +286,7 @@ class CertificationRunner:
 
 
 def parse_known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
-    """Return the outputs in a state; without evidence if the state is damaged."""
+    """Return the outputs in a state; not ready and without evidence if the state is damaged."""
     # The state has the inputs, too, which the model of the outputs refuses.
     names = CertificationOutputs.model_fields
     try:

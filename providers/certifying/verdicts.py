@@ -52,8 +52,8 @@ def find_evidence_gaps(
 ) -> list[Gap]:
     """Return the nodes without valid evidence, each with the first reason.
 
-    A fact that is unknown now, or was unknown at the test, is no difference. A node in `failures`
-    without evidence gets the reason `failed` instead of `new`.
+    A fact that is unknown now, or was unknown at the test, is no difference. A node without
+    evidence whose present machine is in `failures` gets the reason `failed` instead of `new`.
     """
     failed_machines = {(failure.node, failure.machine) for failure in failures}
     evidence_by_node, categories_digest = (
@@ -231,7 +231,7 @@ class CertificationVerdict:
     def problem(self) -> str:
         """Return all failures and untested nodes as one message; empty if all nodes have passed.
 
-        The message names nodes and figures.
+        The message has figures, and names at most four nodes for each reason.
         """
         by_reason: dict[tuple[str, str], list[str]] = {}
         for failure in self.failures:
@@ -254,7 +254,9 @@ def judge_nodes(
 ) -> CertificationVerdict:
     """Return which of `machines` have passed, failed or were not tested, by the job results.
 
-    `ended_at` is the time of jobs that report none themselves (ISO 8601).
+    A node passes if a passed job of each category ran on the node, and no job reports the node as
+    failed. `ended_at` (ISO 8601) is the time of all evidence, and of failures in jobs that report
+    no time themselves.
     """
     by_node = {machine.node: machine for machine in machines}
     failures: dict[tuple[str, str], NodeFailure] = {}

@@ -244,7 +244,10 @@ class ProviderContext:
 
     @contextmanager
     def run_before_each_change(self, action: Callable[[], None]) -> Iterator[None]:
-        """Run `action` right before each changing request that this thread sends in the block."""
+        """Run `action` right before each changing request that this thread sends in the block.
+
+        The action of an enclosing block does not run meanwhile.
+        """
         token = _before_change.set(action)
         try:
             yield
@@ -280,7 +283,7 @@ def get_current_context() -> ProviderContext:
     """Return the context that an engine set with `use_context`, else a new one.
 
     Under Pulumi's own host, the new one knows the URN of the resource, ends waits when the run is
-    interrupted, and shows messages at the resource.
+    interrupted, shows messages at the resource, and cannot store an unready resource.
     """
     current = _current.get()
     if current is not None:

@@ -108,7 +108,10 @@ def find_thread_pool(frame: FrameType | None) -> Executor | None:
 
 
 def _shadow_names(module: ModuleType, host: StockHost) -> None:
-    """Replace `traceback` and `empty_pb2` in the host's module by gpuform's stand-ins."""
+    """Replace `traceback` and `empty_pb2` in the host's module by gpuform's stand-ins.
+
+    A name that has another meaning in the host's version keeps that meaning.
+    """
     names = vars(module)
     # A host that has something else under this name is another version, and keeps its behaviour.
     if names.get("traceback") is traceback:

@@ -19,7 +19,10 @@ _mounts: "dict[str, httpx.BaseTransport]" = {}
 
 @contextmanager
 def mount_transport(url: str, transport: "httpx.BaseTransport") -> Iterator[None]:
-    """Serve every address under `url` by `transport`, for clients created in the block."""
+    """Serve every address under `url` by `transport`, for clients created in the block.
+
+    Clients of all threads count.
+    """
     base = url.rstrip("/")
     _mounts[base] = transport
     try:

@@ -378,7 +378,8 @@ def _find_after_unknown_outcome(
 
     Raises:
         AdoptionQuestion: it is unknown which object is ours.
-        UnknownOutcome: no object of the name appeared in time; the intent stays.
+        UnknownOutcome: no object of the name appeared in time, or the search failed; the intent
+            stays.
     """
     target = creation.target
     try:
@@ -412,9 +413,10 @@ def _find_object_of_earlier_attempt(
 def search_created(context: ProviderContext, creation: Creation, intent: Intent) -> str | None:
     """Return the id of the object which a recorded create made, or None if the create made nothing.
 
-    Searches until the propagation time is over: by the id in the intent and, without an id or where
-    ids are only hints, among the platform's objects of the name. Stores in the intent when the
-    first complete search has ended without a result.
+    Searches until the propagation time is over, counted from the request and again from the start
+    of the search: by the id in the intent and, without an id or where ids are only hints, among the
+    platform's objects of the name. Stores in the intent when the first complete search has ended
+    without a result.
 
     Raises:
         AdoptionQuestion: it is unknown which object is ours.

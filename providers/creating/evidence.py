@@ -109,11 +109,12 @@ def judge_candidates(
 ) -> CandidateVerdict:
     """Return which object the intent's request created, at the platform's time `now`.
 
-    Ours is the object that the user names (`--adopt ID`); else the one object that was not there
-    right before the request, appeared within the time in which a create takes effect, has the
-    properties that were sent, and is nobody else's. All other new objects are doubtful, whatever
-    time the platform reports: a `created_at` may be hours off, or of the year 1. With
-    `--create-anew`, and without `--adopt`, no object is ours or doubtful.
+    Ours is the object that the user names (`--adopt ID`), unless the object belongs to another
+    stack; else the one object that was not there right before the request, appeared within the time
+    in which a create takes effect, has the properties that were sent, and is nobody else's. All
+    other new objects are doubtful, whatever time the platform reports: a `created_at` may be hours
+    off, or of the year 1. With `--create-anew`, and without `--adopt`, no object is ours or
+    doubtful.
     """
     adopted_ids = permissions.get_adopted_ids()
     present_candidates = {

@@ -551,7 +551,8 @@ class DrainOperation:
         """Poll the scheduler once: return the record, the busy workers and the result.
 
         Cordons chosen nodes again that are not cordoned, which may extend the record, and evicts
-        the jobs under policy `evict`. Unknown jobs under policy `wait` are pending.
+        the jobs under policy `evict`. Unknown jobs are pending; in a run that may end jobs, unknown
+        jobs do not count.
 
         Raises:
             GpuformError: under policy `fail`, if a job runs or the jobs are unknown.

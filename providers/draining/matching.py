@@ -18,8 +18,9 @@ def match_nodes(workers: Sequence[Worker], nodes: Sequence[ScheduledNode]) -> li
     """Match each worker with a node of the scheduler, and return the workers.
 
     A worker and a node are the same machine if they share a name, an address, or an id in the
-    node's provider id. A worker that matches several nodes, or whose node matches another worker
-    too, gets a `match_ambiguity` and no node.
+    node's provider id. Upper and lower case are the same, and addresses of localhost do not count.
+    A worker that matches several nodes, or whose node matches another worker too, gets a
+    `match_ambiguity` and no node.
     """
     keys_by_node = {node.name: _get_node_keys(node) for node in nodes}
     by_name = {node.name: node for node in nodes}

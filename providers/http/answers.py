@@ -84,9 +84,9 @@ class ErrorAnswers:
     ) -> ApiError:
         """Return the ApiError for an error answer, with the platform's message and without secrets.
 
-        A 404 that is not the platform's own becomes a ForeignAnswer, and a message about a lack of
-        capacity OutOfCapacity. `body` is the body of the request, whose values the message must not
-        repeat.
+        The message becomes one line of at most `LONGEST_MESSAGE` characters. A 404 that is not the
+        platform's own becomes a ForeignAnswer, and a message about a lack of capacity
+        OutOfCapacity. `body` is the body of the request, whose values the message must not repeat.
         """
         status = response.status_code
         message, code = _extract_message(response)
@@ -191,8 +191,9 @@ def compute_clock_ahead(response: "httpx.Response", now: float) -> float | None:
 def _extract_message(response: "httpx.Response") -> tuple[str, str | None]:
     """Return the platform's message (`error.message`, `error`, `message` or text) and error code.
 
-    Also reads `errors`, each with a `detail` that is a text or a list of texts. The rest of a body
-    is withheld: the body may be a page of a proxy, or contain what was sent. The code may be None.
+    Also reads `errors`, each with a `detail` that is a text or a list of texts. Text counts only as
+    `text/plain`. The rest of a body is withheld: the body may be a page of a proxy, or contain what
+    was sent. The code may be None.
     """
     try:
         body = response.json()

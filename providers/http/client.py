@@ -250,7 +250,8 @@ class ApiClient:
     ) -> "httpx.Response":
         """Send one request without repetition, and return the answer if a success or a redirect.
 
-        Stores how far this machine's clock is ahead, and counts an accepted DELETE in the context.
+        Passes every answer, errors among them, to `on_answer`. Stores how far this machine's clock
+        is ahead, and counts an accepted DELETE in the context.
 
         Raises:
             ApiError: the platform answered with an error.

@@ -53,7 +53,8 @@ class KubernetesScheduler:
     def list_nodes(self) -> Sequence[ScheduledNode]:
         """Return every worker node with the jobs which run there now.
 
-        Nodes of the control plane are left out, unless they have GPUs.
+        Nodes of the control plane are left out, unless they have GPUs. The jobs on a node without
+        any visible pod count as incomplete.
         """
         nodes = self._client.list_objects(NODES_PATH)
         # Asked last, so that no job is missed that started in between.
@@ -122,7 +123,7 @@ class KubernetesScheduler:
             self._patch_node(node, {OWNER_ANNOTATION: owner_label}, is_cordoned=True)
 
     def _uncordon_node(self, name: str, owner_label: str) -> None:
-        """Make a node schedulable if the node still has the label; a missing node is no error.
+        """Make a node schedulable and remove the label if still there; a missing node is no error.
 
         Raises:
             Conflict: the node has changed since the read.

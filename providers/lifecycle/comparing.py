@@ -244,7 +244,8 @@ def parse_inputs(kind: Traits, values: Properties) -> Properties:
 def select_import_inputs(kind: Traits, observed: Mapping[str, Any]) -> Properties:
     """Return the inputs that a program has to declare for an imported object.
 
-    Required inputs stay; zeros, empty values and defaults are left out.
+    Required inputs stay, unless they are None; False, zeros, empty values and defaults are left
+    out.
     """
     rules, fields = get_field_rules(kind.inputs), kind.inputs.model_fields
 

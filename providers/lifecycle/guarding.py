@@ -176,7 +176,7 @@ def delete_and_confirm(
     """Delete the object, and repeat until the platform has certainly deleted the object.
 
     Only a deletion that the platform accepted, or an object that stays hidden for the propagation
-    time, counts as gone.
+    time, counts as gone. One delete suffices for a kind that is not eventually consistent.
 
     Raises:
         NotEnoughEvidence: the deadline passed before the propagation time.

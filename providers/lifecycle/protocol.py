@@ -381,10 +381,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def read(self, id_: str, props: Properties) -> ReadResult:
         """Return the object as of now, as outputs and as inputs; an empty id if the object is gone.
 
-        Known inputs get the platform's values where the platform returns them. Without known inputs
-        (an import), the inputs are those that the platform reports, without documented defaults.
-        Deletes the records of creates whose objects the state has. If the object is gone, nodes of
-        an interrupted removal are uncordoned, except in a preview.
+        Where lookups may lag behind, a missing object is looked up again until the propagation time
+        is over. Known inputs get the platform's values where the platform returns them. Without
+        known inputs (an import), the inputs are those that the platform reports, without documented
+        defaults. Deletes the records of creates whose objects the state has. If the object is gone,
+        nodes of an interrupted removal are uncordoned, except in a preview.
 
         Raises:
             GpuformError: the platform does not answer, or contradicts its own answer.

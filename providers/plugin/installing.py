@@ -143,7 +143,8 @@ def _report_write_errors(plugins_folder: Path) -> Iterator[None]:
 def _hold_lock(plugin: InstalledPlugin) -> Iterator[None]:
     """Hold the lock file of the version, waiting for other installers first.
 
-    The Pulumi CLI locks the same file while it installs.
+    The Pulumi CLI locks the same file while it installs. On Windows the wait ends with OSError
+    after ten seconds.
     """
     plugin.lock.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(plugin.lock, os.O_RDWR | os.O_CREAT, 0o666)

@@ -31,6 +31,8 @@ _PRERELEASE_LABELS: Final = {"a": "alpha", "b": "beta", "rc": "rc"}
 def get_plugin_version(python_version: str | None = None) -> str:
     """Return a Python version, by default gpuform's own, as a semantic version for Pulumi.
 
+    Parts that a semantic version cannot have, such as `.post1`, are left out.
+
     Raises:
         InvalidVersion: `python_version` is not a version.
     """

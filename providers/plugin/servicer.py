@@ -196,7 +196,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Check(  # noqa: N802
         self, request: provider_pb2.CheckRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
-        """Return the resource's inputs with defaults filled in, and the problems of the inputs.
+        """Return the resource's inputs in normal form, and the problems of the inputs.
 
         The inputs of an import are completed with the secrets that `Read` has stored.
         """

@@ -204,9 +204,10 @@ def build_certification(
 
 
 def _build_category(category: CategoryInputs) -> dict[str, Any]:
-    """Return a category for the spec of a certification; a declared floor becomes a threshold.
+    """Return a category for the spec of a certification, with a threshold for a declared floor.
 
-    The engine then fails the category by itself if a node is below the floor.
+    The threshold is the floor less the tolerance. The engine then fails the category by itself if a
+    node is below the threshold.
     """
     options = dict(category.options or {})
     if category.required is not None:

@@ -69,9 +69,10 @@ def parse_record(data: bytes, where: str) -> Fields:
 
 
 def build_record(fields: Fields, kind: type[Record], where: str) -> Record:
-    """Return a record's fields as an object of the dataclass `kind`.
+    """Return a record's fields as an object of the dataclass `kind`; lists become tuples.
 
-    Raises EngineError if they do not fit. `where` is the record's place, for messages.
+    Raises EngineError for missing or other fields; the types of values are not checked. `where` is
+    the record's place, for messages.
     """
     try:
         # JSON has no tuples, and the dataclasses have no lists.

@@ -108,9 +108,9 @@ def choose_repairs(
     """Return which faults to repair now, and why the others are not.
 
     A node that a person requests by name is repaired whatever the policy says, and only once. A
-    requested node that the object does not have, or whose repair has begun, is left out. With more
-    than `max_unhealthy` unusable nodes, or `max_parallel` repairs in progress, only requested nodes
-    are repaired.
+    requested node that the object does not have, or whose repair has begun, is left out, and so is
+    a request to end a repair. With more than `max_unhealthy` unusable nodes, or `max_parallel`
+    repairs in progress, only requested nodes are repaired.
 
     Raises:
         GpuformError: a person requests a repair mode that the platform does not have, or one to
@@ -149,9 +149,10 @@ def _find_fault_by_node(
 ) -> dict[str, NodeFault]:
     """Return the main fault of each existing node without a repair in progress.
 
-    Causes in the policy come before others. If the platform proposes a repair for the node, the
-    main fault gets the id and mode of the proposal, so that approving the fault approves the
-    proposal, and the mode that the proposal's evidence asks for, except NO_REPAIR.
+    Faults that no repair removes (NO_REPAIR) come last, and causes in the policy before others. If
+    the platform proposes a repair for the node, the main fault gets the id and mode of the
+    proposal, so that approving the fault approves the proposal, and the mode that the proposal's
+    evidence asks for, except NO_REPAIR.
     """
     causes = policy.causes if policy is not None else ()
 
@@ -255,7 +256,7 @@ def _choose_mode(fault: NodeFault, fleet: Fleet) -> str:
 def _build_requested_repair(
     name: str, mode: str, fault_by_node: Mapping[str, NodeFault], fleet: Fleet
 ) -> NodeRepair:
-    """Return the repair of a node at a person's request; gpuform chooses an empty `mode`.
+    """Return the repair of a node at a person's request; without a `mode`, gpuform chooses one.
 
     The node need not be broken.
 

@@ -46,9 +46,10 @@ class PodCommandRunner:
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
     ) -> CommandOutput:
-        """Run `command` in a running pod to the end, and return the output.
+        """Run `command` in a running pod to the end, and return output and exit code.
 
-        `as_user` has no effect: the pod's one user is Slurm's administrator.
+        A command that prints nothing for 60 seconds counts as interrupted. `as_user` has no effect:
+        the pod's one user is Slurm's administrator.
 
         Raises:
             Unreachable: the command was not run, or changes nothing and was interrupted.

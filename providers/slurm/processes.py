@@ -78,7 +78,7 @@ class LocalCommandRunner:
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
     ) -> CommandOutput:
-        """Run `command` on this machine to the end, and return the output.
+        """Run `command` on this machine to the end, and return output and exit code.
 
         A change runs under sudo if so declared, but not `as_user`: then the command gets only the
         environment variables that a job needs.
@@ -115,7 +115,7 @@ class SshCommandRunner:
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
     ) -> CommandOutput:
-        """Run `command` on the login node to the end, and return the output.
+        """Run `command` on the login node to the end, and return output and exit code.
 
         A change runs under sudo, unless `as_user` or declared otherwise.
 

@@ -309,7 +309,8 @@ class SlurmTester:
     def _get_job_state(self, name: str, job: SlurmJob | None) -> "_JobState":
         """Return the state of a job from the queue's entry `job`, or without one from the output.
 
-        A job without entry and output counts as not sent.
+        A job without entry counts as ended if there is output, also without an exit code, and as
+        not sent if there is none.
         """
         if job is not None:
             waiting_reason = f"{job.state.lower()}: {job.reason}" if job.reason else ""
@@ -400,8 +401,8 @@ def _observe_script_success(state: "_JobState", output: str, ran_on: Sequence[st
     """Return which evidence is missing that a job's script succeeded on its nodes.
 
     The caller has checked Slurm's state of the job. Evidence is the exit code 0 at the end of
-    `output`, and that the output names no other nodes than `ran_on`, the nodes that Slurm reports.
-    An empty `ran_on` is missing evidence, too.
+    `output`, and that the nodes in the output, if any, are exactly `ran_on`, the nodes that Slurm
+    reports. An empty `ran_on` is missing evidence, too.
     """
     missing = []
     exit_code, printed_nodes = parse_exit_code(output), parse_job_nodes(output)

@@ -253,7 +253,8 @@ def create_draining_scheduler(
 ) -> Scheduler:
     """Return the scheduler that drains the nodes of a cluster's Slurm, as `inputs` declare.
 
-    Arguments and errors are those of `create_command_runner`.
+    Arguments and errors are those of `create_command_runner`; `drain_by: slinky` needs the
+    kubeconfig, too.
     """
     commands = create_command_runner(inputs, kubeconfig=kubeconfig, cluster=cluster)
     if not kubeconfig:

@@ -89,7 +89,10 @@ class DrainRequests:
             self._annotate(pod, {DRAIN_REQUEST_ANNOTATION: "true", OWNER_ANNOTATION: owner_label})
 
     def _withdraw_once(self, listed_pod: KubernetesObject, owner_label: str) -> None:
-        """Remove the annotations, or raise Conflict if the pod has changed since the read."""
+        """Remove a pod's annotations if the pod still has the label; a missing pod is no error.
+
+        Raises Conflict if the pod has changed since the read.
+        """
         try:
             pod = self._client.get_object(self._get_path(listed_pod))
             if get_owner_label(pod) == owner_label:

@@ -120,7 +120,10 @@ PropertyMap: TypeAlias = dict[str, PropertyValue]
 
 
 def contains_unknown(value: PropertyValue) -> bool:
-    """Return True if an unknown value is in the property value at any depth."""
+    """Return True if an unknown value, or a reference with an unknown id, is in the value.
+
+    At any depth, also inside secrets.
+    """
     if isinstance(value, dict):
         return any(map(contains_unknown, value.values()))
     if isinstance(value, list):
@@ -131,7 +134,10 @@ def contains_unknown(value: PropertyValue) -> bool:
 
 
 def drop_unknowns(properties: PropertyMap) -> PropertyMap:
-    """Return the properties without unknown values, as a provider gets them in an update."""
+    """Return the properties without unknown values, as a provider gets them in an update.
+
+    At any depth: unknown items of lists and unknown secrets are left out, too.
+    """
 
     def drop_unknown_items(value: PropertyValue) -> PropertyValue:
         if isinstance(value, dict):
@@ -164,7 +170,8 @@ def find_secrets(value: PropertyValue) -> Iterator[Secret]:
 def are_equal(a: PropertyValue, b: PropertyValue) -> bool:
     """Return True if Pulumi takes two values for equal; unlike in Python, true is not 1.
 
-    A secret equals only a secret with an equal value.
+    A secret equals only a secret with an equal value. Files are equal if their hashes are, whatever
+    their sources.
     """
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(are_equal(item, b[key]) for key, item in a.items())

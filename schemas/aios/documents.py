@@ -29,7 +29,7 @@ def to_wire_name(name: str) -> str:
 def to_wire(rules: FieldRules, value: Any) -> Any:
     """Return a declared value as JSON of the registry, with the registry's field names.
 
-    Floats without a fraction become ints.
+    Keys of objects without a model stay as they are. Floats without a fraction become ints.
     """
     if rules.nested and isinstance(value, Mapping):
         fields = rules.nested_rules

@@ -164,7 +164,7 @@ class CategoryInputs(InputModel):
 
     @property
     def required(self) -> float | None:
-        """The lowest result that passes: the floor less the tolerance; None without one."""
+        """The lowest result that passes: the floor less the tolerance; None without a floor."""
         if self.floor is None:
             return None
         match = _SHARE.fullmatch(self.tolerance or "0%")

@@ -115,7 +115,8 @@ class ScheduledDrainInputs(DrainInputs):
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield the drain's problems, and one for each setting whose scheduler is not declared.
 
-        Slurm by `exec`, which is the default, needs `kubernetes`, too.
+        Slurm by `exec`, which is the default, needs `kubernetes`, too, and so does `drain_by:
+        slinky`.
         """
         yield from super().find_problems(values)
         slurm = values.get("slurm")

@@ -227,7 +227,8 @@ def _find_repair_problems(values: Values) -> Iterator[Problem]:
 def _find_node_problems(nodes: Values, prefix: Any) -> Iterator[Problem]:
     """Yield a problem for a pool without nodes, and for each invalid or repeated node name.
 
-    `prefix` is the pool's declared name prefix; an UNKNOWN prefix or node is skipped.
+    A declared name is only compared: its form was checked with the field. `prefix` is the pool's
+    declared name prefix; an UNKNOWN prefix or node is skipped.
     """
     if not nodes:
         yield Problem("nodes", "is empty: a pool has one node or more")
@@ -264,7 +265,7 @@ REGIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 
 def validate_region(region: str) -> str:
-    """Return ``region`` if known.
+    """Return ``region`` if one of the environments has the region.
 
     Raises ValueError with the nearest region, or with all regions.
     """

@@ -37,7 +37,8 @@ def find_cluster_problems(values: Values) -> Iterator[Problem]:
 def expand_driver_version(values: dict[str, Any]) -> dict[str, Any]:
     """Return ``values`` with a pair of versions instead of ``driver_version``.
 
-    An UNKNOWN version becomes a pair of UNKNOWN values.
+    Versions of the pair that are declared, too, stay as they are. An UNKNOWN version becomes a pair
+    of UNKNOWN values.
     """
     if "driver_version" not in values:
         return values

@@ -22,7 +22,8 @@ def parse_ssh_issuer(text: str) -> SshAuthority:
     """Return the authority that signs SSH certificates for users of the issuer.
 
     Raises:
-        ValueError: the text is not the issuer of a cluster of Together.
+        ValueError: the text is not the issuer of a cluster of Together, nor of an emulator on this
+            machine.
     """
     problem = ValueError(
         "must be the OIDC issuer of the cluster, as Together's page of the cluster shows it: "

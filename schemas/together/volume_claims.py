@@ -145,7 +145,10 @@ class VolumeClaimOutputs(OutputModel):
 
 
 def build_manifest(claim: VolumeClaimInputs) -> dict[str, Any]:
-    """Return the claim as a Kubernetes manifest, in the form of Together's reference."""
+    """Return the claim as a Kubernetes manifest, in the form of Together's reference.
+
+    The default namespace is left out, and undeclared access modes are filled in.
+    """
     metadata: dict[str, Any] = {"name": claim.name}
     # the reference's manifests name no default namespace
     if claim.namespace not in {None, DEFAULT_NAMESPACE}:
