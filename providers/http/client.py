@@ -24,6 +24,7 @@ from gpuform.providers.context import (
     trace_span,
 )
 from gpuform.providers.errors import (
+    ApiError,
     ForeignAnswer,
     GpuformError,
     RateLimited,
@@ -189,7 +190,7 @@ class ApiClient:
         response = retrying(self._send, method, path, body=body, params=params, headers=headers)
         # The new address may be another host's, which must not get the credentials.
         if response.is_redirect and not may_redirect:
-            raise self._errors.build_error(response, method, path, body)
+            raise self._build_error(response, method, path, body)
         return response
 
     def request_model(
@@ -289,7 +290,17 @@ class ApiClient:
             get_current_context().accepted_deletions += 1
         if response.is_success or response.is_redirect:
             return response
-        raise self._errors.build_error(response, method, path, body)
+        raise self._build_error(response, method, path, body)
+
+    def _build_error(
+        self,
+        response: "httpx.Response",
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+    ) -> ApiError:
+        """Return the ApiError for an error answer; clients of code hosts override this method."""
+        return self._errors.build_error(response, method, path, body)
 
     def _parse_json(self, method: str, path: str, response: "httpx.Response") -> Any:
         """Return the JSON of an answer, None for an empty one.
