@@ -358,7 +358,10 @@ def _translate_refusals() -> Iterator[None]:
 
 
 def _build_parser_error(failure: str) -> ServerError:
-    """Return the error of a failed Parser; whether a record was created is unknown."""
+    """Return the error of a failed Parser; whether a record was created is unknown.
+
+    The Parser's text is escaped, and cut to `_MAX_MESSAGE_LENGTH` characters.
+    """
     message = escape_invisible(" ".join(failure.split()))[:_MAX_MESSAGE_LENGTH]
     suffix = f": {message}" if message else ""
     return ServerError(

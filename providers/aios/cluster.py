@@ -375,7 +375,7 @@ class ClusterOperations:
         """Return the nodes whose entries the new inputs no longer declare, with the nodes' jobs.
 
         None if there are no such nodes, if no scheduler is declared, or if the scheduler does not
-        answer.
+        answer. None, too, if the new inputs declare no list of nodes: all entries stay then.
         """
         after = inputs.dump_declared()
         old_nodes, new_nodes = (

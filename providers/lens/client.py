@@ -252,7 +252,10 @@ class LensClient:
             raise self._build_error(path, "an unexpected body", answer.trace_id) from None
 
     def _build_error(self, path: str, failure: str, trace_id: str) -> ServerError:
-        """Return the error for a failure answered with status 200; the token is redacted."""
+        """Return the error for a failure answered with status 200; the token is redacted.
+
+        Lens's text is escaped, and cut to 300 characters.
+        """
         # The message is foreign text: it may have control characters, or echo the token.
         message = escape_invisible(" ".join(self._errors.redact(failure).split()))[:300]
         return ServerError(

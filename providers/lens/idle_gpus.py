@@ -55,6 +55,8 @@ def find_missing_proof(
 ) -> Iterator[str]:
     """Yield each reason why Lens does not prove the GPUs of the nodes idle; none if all are proven.
 
+    Faults of the heatmap itself are the only reasons, if there are any.
+
     Args:
         answers: the answers of `fetch_answers`.
         node_names: the names of the nodes in Lens.

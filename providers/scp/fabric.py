@@ -43,7 +43,8 @@ class FabricOperations:
     ) -> Iterator[Problem]:
         """Record the fabric as declared, and yield a problem if the vendor pool does not exist.
 
-        If SCP does not answer, nothing is refused, and the context reports the missing check.
+        With version 1.3 of the API the vendor pool is not checked. If SCP does not answer, nothing
+        is refused, and the context reports the missing check.
         """
         node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
         if isinstance(node_pool_id, str) and isinstance(name, str):

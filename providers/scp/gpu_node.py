@@ -584,7 +584,13 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> RepairDecision:
-        """Decide by the stored node whether a run deletes it as broken and creates another one."""
+        """Decide by the stored node whether a run deletes it as broken and creates another one.
+
+        Without a declared `repair`, only a repair that a person requests by name is due.
+
+        Raises:
+            GpuformError: a person requests a mode of repair that SCP does not have.
+        """
         node = parse_stored_node(old_outputs)
         faulty_ids = {fault.instance for fault in parse_faults(old_outputs)}
         # Stored outputs have no node id: the faults name it.
@@ -608,7 +614,8 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     ) -> Guard | None:
         """Return the permission needed if the change starts or stops a locked node, or None.
 
-        None, too, if the change unlocks the node, or if no run has seen the node.
+        None, too, if the change unlocks the node, or if no run has seen the node. An unknown
+        `state` counts as RUNNING.
         """
         node = parse_stored_node(old_outputs)
         known_values = {name: value for name, value in declared.items() if value is not UNKNOWN}

@@ -176,7 +176,10 @@ def _observe_activity(
 def _find_activity_of_nodes(
     nodes: Sequence[NodeOutputs], lasting: float, now: float
 ) -> Iterator[str]:
-    """Yield reasons from SCP why the nodes may not have been idle for `lasting` seconds."""
+    """Yield reasons from SCP why the nodes may not have been idle for `lasting` seconds.
+
+    That there are no nodes is a reason, too.
+    """
     if not nodes:
         yield "no nodes exist"
     for node in nodes:

@@ -57,7 +57,10 @@ def _get_declared_state(node: Any, pool_state: str) -> str:
 def _build_usage(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any], server_counts: Mapping[str, int] | None
 ) -> ResourceUsage:
-    """Build the resource usage from the number of servers by declared state, or None if unknown."""
+    """Build the resource usage from the number of servers by declared state, or None if unknown.
+
+    The tag `expires` counts as an expiry.
+    """
     gpu_property = "server_type_id" if inputs.get("gpu_type") is None else "gpu_type"
     tags, gpu_type = list_member_names(inputs, "tags"), find_text(inputs, gpu_property)
     region = find_text(inputs, "region_id")

@@ -364,7 +364,8 @@ class NodePoolOperations:
         """Return the pool that an import of the id `NODE_POOL/FABRIC/PREFIX` observes.
 
         Without inputs, or with a declared `count`, the pool has all nodes of the fabric with names
-        such as `PREFIX-1`. Otherwise it has the declared nodes. Returns None if none exists.
+        such as `PREFIX-1`. Otherwise it has the declared nodes. Nodes under deletion are left out;
+        returns None if there are no others.
         """
         node_pool_id, fabric, prefix = id_.split("/")
         declared = DeclaredPool.from_inputs(known_inputs) if known_inputs else None
@@ -510,7 +511,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
 
     @classmethod
     def is_off(cls, outputs: Mapping[str, Any]) -> bool:
-        """Return True if a node without a separately declared state is stopped."""
+        """Return True if a node without a separately declared state is stopped or stopping."""
         return has_stopped_nodes(outputs)
 
     @classmethod
@@ -668,7 +669,7 @@ def _build_import_inputs(member_nodes: Sequence[wire.GpuNode], prefix: str) -> d
     """Build the inputs that a program would declare for these nodes, without public IPs.
 
     Equal nodes with numbers as names become a `count`, others `nodes`. The platform returns no id
-    of a public IP.
+    of a public IP. The server type is left out, too.
     """
     # All nodes of a pool share these values: the first node stands for all.
     first_node = member_nodes[0]

@@ -21,7 +21,7 @@ def list_offers(settings: Settings, regions: Sequence[str]) -> Iterator[Offer]:
 
     If there is no default region either, `regions` with names of other platforms yield nothing.
     Empty `regions` then ask the one address that is set (an override) for server types, vendor
-    pools, and the images of every region of SCP.
+    pools, and the images of every region of SCP, without the regions that the address refuses.
 
     Raises:
         GpuformError: SCP does not answer, or refuses.

@@ -97,7 +97,8 @@ def list_zones(values: Mapping[str, Any]) -> list[str]:
 def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield contradictions between `values` and SCP's lists.
 
-    Checked are image, server type, vendor pool and subnet; unknown or undeclared ones are not.
+    Checked are image, server type, vendor pool and subnet; unknown or undeclared ones are not. With
+    version 1.3 of the API the vendor pool is checked only with a subnet and a zone.
 
     Raises:
         GpuformError: SCP does not answer; a list is asked for once in a process.
@@ -409,7 +410,10 @@ def _prefer_in_stock(products: Sequence[wire.Product]) -> Sequence[wire.Product]
 def _find_choice_problem(
     products: Sequence[wire.Product], matching_products: Sequence[wire.Product], gpu: str
 ) -> str | None:
-    """Return why no single server type can be chosen, or None."""
+    """Return why no single server type can be chosen, or None.
+
+    Server types out of stock count only if none is in stock.
+    """
     choices = _prefer_in_stock(matching_products)
     if len(choices) > 1:
         listed = ", ".join(f"{product.id} ({product.name})" for product in choices)

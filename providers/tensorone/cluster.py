@@ -169,7 +169,8 @@ class ClusterOperations:
 
         Changes that only a start applies are applied by stops and starts. A running cluster also
         has to pass the declared health checks. A cluster that its own limits stopped may stay
-        stopped. Records the end of a restart.
+        stopped. Records the end of a restart, and deletes the records of repairs if the cluster is
+        healthy again.
 
         Raises:
             NotReady: the cluster is gone or has failed, ignores a field, or the time is over.

@@ -178,7 +178,8 @@ def describe_cluster_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     """Return the resource usage and the expenses of a cluster.
 
     The observed region and GPU type count before the declared ones: a search for capacity may have
-    placed the cluster elsewhere.
+    placed the cluster elsewhere. The tag `expires` and a limit of auto-termination count as an
+    expiry.
     """
     inputs, outputs = (
         {**inputs, **extract_placement(outputs)},

@@ -27,10 +27,13 @@ _PORT_FIELDS: Final = ("internal_port", "protocol", "description")
 def extract_inputs(cluster: wire.Cluster, known_inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the input fields as reported by the platform; None for an unreported field.
 
+    Without a reported network, ports and security groups are missing. `state` is None between two
+    states.
+
     Args:
         cluster: the cluster as the platform reports it.
-        known_inputs: the last declaration, or empty for an import. An import leaves out
-            what the platform chooses by itself: cores, memory, outer ports, a template's image.
+        known_inputs: the last declaration, or empty for an import. An import leaves out what the
+            platform chooses by itself: cores, memory, outer ports, a template's image.
     """
     configuration = cluster.configuration or wire.Configuration()
     platform_choices = {"cpu_cores": configuration.cpu_cores, "memory_gb": configuration.memory_gb}
@@ -134,7 +137,10 @@ def _build_volume_outputs(volume: wire.StorageVolume) -> VolumeOutputs:
 
 
 def find_failure(cluster: wire.Cluster) -> str | None:
-    """Return why the cluster cannot change status without help, or None."""
+    """Return why the cluster cannot change status without help, or None.
+
+    The platform's message is cut to 200 characters.
+    """
     if cluster.status not in FAILED_STATUSES:
         return None
     # the text is the platform's: one line, cut to what a plan can show

@@ -47,6 +47,9 @@ def evaluate_idleness(
 ) -> IdlenessVerdict:
     """Return whether a cluster is idle now and why, from one request.
 
+    The mean use counts times the number of GPUs, for one GPU may do all the work. The required time
+    is at most 7 days, the longest metrics window.
+
     Raises:
         GpuformError: the platform does not answer.
     """
@@ -113,7 +116,10 @@ class _IdlenessCheck:
         yield from self._find_activity_doubts()
 
     def _find_current_doubts(self) -> Iterator[str]:
-        """Yield why current metrics prove no idleness: absent, old, or GPUs used or unhealthy."""
+        """Yield why current metrics prove no idleness: absent, old, or GPUs used or unhealthy.
+
+        Running GPUs that draw no power are a reason, too.
+        """
         current = self._metrics.current
         gpu_use, watts = current.gpu_utilization, current.power_usage_watts
         measured_at = to_unix_time(current.timestamp)
@@ -134,7 +140,10 @@ class _IdlenessCheck:
             yield f"the health of its GPUs is {health}"
 
     def _find_past_doubts(self) -> Iterator[str]:
-        """Yield why the metrics of the whole window do not prove idleness."""
+        """Yield why the metrics of the whole window do not prove idleness.
+
+        Metrics of another window than the requested one prove nothing.
+        """
         historical = self._metrics.historical
         gpu_use = historical.gpu_utilization
         minimum, mean, maximum = gpu_use.min, gpu_use.avg, gpu_use.max

@@ -159,7 +159,10 @@ def describe_possible_use(cluster: wire.Cluster, now: float) -> str | None:
 
 
 def _describe_trouble(cluster: wire.Cluster, *, is_interrupted: bool) -> str:
-    """Return why a cluster needs a repair, by status and GPU health; "" for a healthy one."""
+    """Return why a cluster needs a repair, by status and GPU health; "" for a healthy one.
+
+    An interrupted restart is the reason before all others.
+    """
     if is_interrupted:
         return "the restart was interrupted"
     if cluster.status == ClusterStatus.ERROR:
@@ -296,7 +299,11 @@ class ClusterRestart:
         return self._records.find(self.cluster_id, self.cluster_name)
 
     def _is_interrupted(self, reading: ClusterReading) -> bool:
-        """Return True for a cluster stopped by a killed restart and not started since."""
+        """Return True for a cluster stopped by a killed restart and not started since.
+
+        False for a stop later than `STOP_TIMEOUT_S` after the restart's record, or at an unknown
+        time.
+        """
         if reading.cluster.status not in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
             return False
         last_repair = self._last_repair
@@ -320,7 +327,10 @@ class ClusterRestart:
         return format_moment(last_repair.at) if is_done else ""
 
     def _is_due(self, reading: ClusterReading) -> bool:
-        """Return whether a restart is still needed, by request or by fault; warn if not."""
+        """Return whether a restart is still needed, by request or by fault; warn if not.
+
+        A request is done if an interrupted run has restarted the cluster within `REPEAT_WINDOW_S`.
+        """
         if self.cluster_name in permissions.get_requested_repairs():
             restarted_at, last_repair = self._find_restart_time(reading), self._last_repair
             if last_repair is None or last_repair.repair == _ENDED or not restarted_at:

@@ -113,10 +113,11 @@ class ClusterOperations:
     def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems with volume, region, GPU type and drivers.
+        """Yield problems with a kept volume, region, GPU type and drivers.
 
-        Alternatives are checked only if the first choice has no problem. If Together does not
-        answer, nothing is refused, and the context reports the missing check.
+        A volume is only compared with the one that `rollout.keep_volume` keeps. Alternatives are
+        checked only if the first choice has no problem. If Together does not answer, nothing is
+        refused, and the context reports the missing check.
         """
         problems = [
             *_find_volume_problems(context, values),

@@ -54,7 +54,8 @@ Unknown phases of newer servers count as running, so that people can try to conn
 def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
     """Return how people connect to a cluster: kubeconfig, workers and Slurm's login node.
 
-    A Slurm cluster runs on Kubernetes and therefore has a kubeconfig as well.
+    A Slurm cluster runs on Kubernetes and therefore has a kubeconfig as well. A malformed jump host
+    is ignored.
     """
     is_slurm = outputs.get("cluster_type") == "SLURM"
     jump_host = find_text(outputs, "ssh_jump")
@@ -120,7 +121,7 @@ def describe_cluster_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     """Return the resource usage and the expenses of a cluster.
 
     The observed region and GPU type count before the declared ones: a search for capacity may have
-    placed the cluster elsewhere.
+    placed the cluster elsewhere. A reservation's end counts as an expiry, except for ON_DEMAND.
     """
     placed_values = {**inputs, **extract_placement(outputs)}
     region, gpu_type = find_text(placed_values, "region"), find_text(placed_values, "gpu_type")
@@ -156,7 +157,7 @@ def _list_expenses(
 ) -> Iterator[Expense]:
     """Yield the expenses for GPUs by way of billing, the volume, and automatic scaling.
 
-    An amount of None is unknown.
+    Automatic scaling counts with its maximum. An amount of None is unknown.
     """
     for billing, amount in _count_gpus_by_billing(inputs, outputs):
         if amount != 0:

@@ -336,7 +336,10 @@ _MAX_NODE_EVENTS: Final = 20
 
 
 def _list_node_events(cluster: wire.Cluster) -> list[NodeEventOutputs]:
-    """Return the cluster's newest events of nodes, the newest last."""
+    """Return the cluster's newest events of nodes, the newest last.
+
+    At most `_MAX_NODE_EVENTS` are returned, each with a shortened message.
+    """
     events = sorted(
         cluster.node_lifecycle_events, key=lambda event: to_unix_time(event.timestamp) or 0.0
     )
@@ -379,8 +382,9 @@ _MAX_EXPLAINING_EVENTS: Final = 3
 def find_node_count_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
     """Yield a notice if a cluster has another number of nodes than its GPUs need, with the events.
 
-    Yields nothing without events that explain the difference, or while a number is unknown. The
-    numbers are the last applied or observed ones: a planned number needs no explanation.
+    The notice has the last three events that may explain the difference. Yields nothing without
+    such events, or while a number is unknown. The numbers are the last applied or observed ones: a
+    planned number needs no explanation.
     """
     nodes, events = outputs.get("gpu_worker_nodes"), outputs.get("node_events")
     num_gpus, preemptible_gpus = outputs.get("num_gpus"), outputs.get("num_preemptible_gpus") or 0

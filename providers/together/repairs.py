@@ -66,7 +66,8 @@ def decide_cluster_repairs(
 
     Preemptible nodes are left out: Together replaces these itself. Nodes that people request by
     name are repaired whatever the policy says, unless their repair has begun. Repairs that people
-    request to reject or cancel come first; a repair that has ended that way is left alone.
+    request to reject or cancel come first; a repair that has ended that way is left alone. If such
+    a repair is missing or has begun, the decision has the error as `refusal`.
 
     Raises:
         GpuformError: a requested mode of repair does not exist, or does not fit Together's
@@ -155,7 +156,10 @@ def build_late_withdrawal_error(name: str, mode: str, state: str) -> GpuformErro
 
 
 def describe_review(remediation: Mapping[str, Any]) -> str:
-    """Return who requested and reviewed a repair of the outputs, and when; "" if unknown."""
+    """Return who requested and reviewed a repair of the outputs, and when; "" if unknown.
+
+    The text is one line, shortened to 200 characters.
+    """
     requester, reviewer = remediation.get("requested_by"), remediation.get("reviewed_by")
     reviewed_at, comment = remediation.get("reviewed_at"), remediation.get("review_comment")
     parts = [f"requested by {requester}"] if requester else []

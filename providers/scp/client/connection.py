@@ -288,7 +288,10 @@ def compute_signature(credentials: Credentials, method: str, url: str, timestamp
 def build_signed_headers(
     credentials: Credentials, method: str, url: str, now: float
 ) -> dict[str, str]:
-    """Build the headers to identify and sign a request; `now` is in Unix seconds."""
+    """Build the headers to identify and sign a request; `now` is in Unix seconds.
+
+    The account id and the token have headers only if the credentials have them.
+    """
     timestamp = str(int(now * 1000))
     headers = {
         "Scp-Accesskey": credentials.access_key,
@@ -344,7 +347,10 @@ def read_all_pages(
 def _read_pass(
     read_page: Callable[[int], tuple[int, Sequence[T]]], id_of: Callable[[T], str]
 ) -> tuple[Mapping[str, T], int]:
-    """Read the pages once; return the items by id, and the number of pages."""
+    """Read the pages once; return the items by id, and the number of pages.
+
+    A page without a new item ends the pass, too, whatever the total.
+    """
     items_by_id: dict[str, T] = {}
     for page in itertools.count():
         total, items = read_page(page)

@@ -239,8 +239,11 @@ def _read_json_file(path: Path) -> Mapping[str, str]:
 def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | None) -> str:
     """Return the API's address: an override, else the one of the region.
 
-    None as `region` means the default region. Raises GpuformError if neither an override nor a
-    region is set, or if the region is unknown.
+    None as `region` means the default region.
+
+    Raises:
+        GpuformError: the override is no address, neither override nor region is set, the region is
+            unknown, or its environment is ambiguous.
     """
     override = settings.get_value(ENDPOINT_VARIABLE)
     # An override (the emulator, a proxy) needs no region.

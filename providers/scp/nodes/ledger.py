@@ -295,7 +295,10 @@ class NodeLedger:
         return bool(recorded & self._absent_since.keys())
 
     def _remove_node(self, id_: str) -> None:
-        """Remove a deleted node from the pool and from the records."""
+        """Remove a deleted node from the pool and from the records.
+
+        A create's record without further nodes is forgotten.
+        """
         self.ids.discard(id_)
         for intent in list(self._intents.values()):
             if id_ not in intent.ids:

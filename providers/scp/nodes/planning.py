@@ -226,7 +226,10 @@ class Replacement:
 
     @property
     def reason(self) -> str:
-        """Return the reason, for people."""
+        """Return for people why the node is recreated: it has failed, or its field is fixed.
+
+        Not for repairs, which have reasons of their own.
+        """
         if self.field == "state":
             return "the node has failed: gpuform deletes and recreates it"
         return "cannot be changed in place: gpuform deletes and recreates the node"
@@ -337,7 +340,8 @@ def _choose_names(
 ) -> Iterator[str]:
     """Yield the existing names, then free names PREFIX-001 and on, up to `count` nodes.
 
-    A name that the declaration removes is not given to a new node.
+    All existing names are yielded, in no order, even if there are more than `count`. A name that
+    the declaration removes is not given to a new node.
     """
     existing_names = {node.gpu_node_name for node in live_nodes}
     yield from existing_names

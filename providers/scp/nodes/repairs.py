@@ -283,11 +283,11 @@ class NodeInspection:
     ) -> dict[str, NodeOutputs]:
         """Return unusable nodes by id, with the scheduler's reason and the start time.
 
-        The reason is in `trouble`, the time in `unusable_since`. The time is the scheduler's, else
-        the stored one, else `now`; a time before the node's creation or after `now` does not count.
-        Usable nodes, and nodes that the scheduler does not know, are missing in the result. Empty,
-        with a skipped check, if the scheduler cannot be asked or knows none of the nodes.
-        `running_nodes` must not be empty.
+        The reason, cut to `_MAX_REASON_LENGTH` characters, is in `trouble`, the time in
+        `unusable_since`. The time is the scheduler's, else the stored one, else `now`; a time
+        before the node's creation or after `now` does not count. Usable nodes, and nodes that the
+        scheduler does not know, are missing in the result. Empty, with a skipped check, if the
+        scheduler cannot be asked or knows none of the nodes. `running_nodes` must not be empty.
 
         Raises:
             Cancelled: the run was interrupted.

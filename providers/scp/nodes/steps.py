@@ -89,10 +89,11 @@ class NodeSteps:
         """Delete nodes by one request, and return True if a request was sent.
 
         Nodes whose deletion was sent before or refused are skipped. Locked nodes are unlocked
-        first. A refusal is no error, and is in `refusals` afterwards.
+        first. A refused deletion is no error, and is in `refusals` afterwards.
 
         Raises:
-            GpuformError: the platform does not answer, or the permission to unlock is missing.
+            GpuformError: the platform does not answer or refuses to unlock a node, or the
+                permission to unlock is missing.
         """
         nodes = [node for node in deleted_nodes if self._is_new(node, "delete")]
         if not nodes:
@@ -113,7 +114,8 @@ class NodeSteps:
         `fabric_id` is the id of the target fabric; None moves no node.
 
         Raises:
-            GpuformError: the platform does not answer, or a permission to unlock is missing.
+            GpuformError: the platform does not answer or refuses to unlock a node for a start or
+                stop, or the permission to unlock is missing.
         """
         steps: dict[str, list[KeptNode]] = defaultdict(list)
         for node, declared_node in kept_nodes:
@@ -190,7 +192,7 @@ class NodeSteps:
     def _send_to_each(self, step: str, pairs: Sequence[KeptNode]) -> None:
         """Send a step to several nodes, each by a request of its own.
 
-        Raises the first GpuformError after all requests have ended.
+        A refusal is recorded. Raises the first other GpuformError after all requests have ended.
         """
 
         def send_to_node(node: NodeOutputs, declared_node: DeclaredNode) -> None:
@@ -214,7 +216,7 @@ class NodeSteps:
         """Unlock the locked nodes for a deletion, start or stop, and remember their ids.
 
         Raises:
-            GpuformError: the run has no permission to unlock.
+            GpuformError: the run has no permission to unlock, or SCP refuses or does not answer.
         """
         locked_nodes = [node for node in nodes if node.lock_enabled]
         if not locked_nodes:

@@ -45,7 +45,7 @@ def list_planned_fields(declared: Values) -> frozenset[str]:
 
 
 def has_stopped_nodes(outputs: Values) -> bool:
-    """Return True if a node without a separately declared state is stopped."""
+    """Return True if a node without a separately declared state is stopped or stopping."""
     declared_nodes = outputs.get("nodes")
     declared_nodes = declared_nodes if isinstance(declared_nodes, Mapping) else {}
     keys_by_name = {

@@ -198,7 +198,8 @@ class PoolCreator:
         lost answer, nodes that the request has made are found.
 
         Raises:
-            NameTaken: somebody else has a node or a fabric of the name.
+            NameTaken: somebody else has a node or a fabric of the name, or another pool of this
+                program is creating the fabric.
             GpuformError: no node was created.
             UnknownOutcome: nobody knows whether nodes were created.
         """
@@ -331,9 +332,10 @@ class PoolCreator:
     ) -> None:
         """Send the create requests of all batches at the same time.
 
-        If `is_final`, definite refusals are recorded in `refusals`. Otherwise they are dropped: a
-        fabric that is not ready yet may be the cause, and the caller sends the batches again. Lost
-        answers stay in the ledger. `fabric_id` None lets SCP create the declared fabric.
+        If `is_final`, definite refusals other than rate limits are recorded in `refusals`.
+        Otherwise they are dropped: a fabric that is not ready yet may be the cause, and the caller
+        sends the batches again. Lost answers stay in the ledger. `fabric_id` None lets SCP create
+        the declared fabric.
 
         Raises:
             Cancelled: the run was interrupted.

@@ -90,6 +90,10 @@ class PoolNodes:
         While the platform may not yet show what a create has made, or for a moment does not show a
         node that exists, the lists are repeated. A preview does not wait; a call that only looks
         waits for nodes that the state may lack, and before it reports that no node remains.
+
+        Raises:
+            AdoptionQuestion: nobody can say which nodes a create has made.
+            GpuformError: SCP does not answer.
         """
         seconds = self._refresh_once()
         with self._context.extend_deadline(PROPAGATION_TIME_S):

@@ -258,7 +258,7 @@ class PoolReconciler:
         """Return the id of the target fabric; None if no node has to move.
 
         Raises:
-            GpuformError: the declared fabric does not exist.
+            GpuformError: the fabric is declared by its name alone, and does not exist.
         """
         fabric = self._declared.fabric
         if all(fabric.contains(node) for node, _ in plan.keep):
@@ -376,7 +376,8 @@ def build_pool_outputs(
 ) -> NodePoolOutputs:
     """Build the outputs of a pool from nodes and faults.
 
-    `inspected` has both; `reason` says why the pool is not ready, None if it is.
+    `inspected` has both; `reason` says why the pool is not ready, None if it is. The fabric's id is
+    that of most nodes, and `node_ids` includes absent nodes.
     """
     nodes, faults = inspected
     # During a move nodes are in two fabrics: the larger part counts.

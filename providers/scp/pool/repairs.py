@@ -30,7 +30,10 @@ Values = Mapping[str, Any]
 
 
 def parse_stored_nodes(outputs: Values) -> list[NodeOutputs] | None:
-    """Parse the nodes in a pool's outputs; None if no run has seen a node yet."""
+    """Parse the nodes in a pool's outputs; None if no run has seen a node yet.
+
+    A node stored without image or server type has those of the pool.
+    """
     nodes = outputs.get("gpu_nodes")
     if not isinstance(nodes, Mapping):
         return None
@@ -126,7 +129,13 @@ class PoolRepairs:
         return repair.node in permissions.get_requested_repairs()
 
     def _find_recovery(self, replacement: Replacement, repair: NodeRepair) -> str:
-        """Return why a node needs no repair any more; empty while the fault persists."""
+        """Return why a node needs no repair any more; empty while the fault persists.
+
+        A node that its scheduler does not know counts as unusable still.
+
+        Raises:
+            GpuformError: the scheduler or Lens cannot be asked.
+        """
         policy = self._policy
         if repair.cause == FaultCause.NOT_READY:
             condition = self._inspection.get_conditions([replacement.node]).get(replacement.node.id)
@@ -148,7 +157,8 @@ class PoolRepairs:
     def _record_request(self, repair: NodeRepair) -> str:
         """Record a requested repair; return why it is not needed if an interrupted run has done it.
 
-        Empty if the repair is still to be done.
+        Only a repair recorded within `RERUN_WINDOW_S` counts as done. Empty if the repair is still
+        to be done.
         """
         last_repair, now = self._records.find(self._id, repair.node), self._context.clock.now()
         # The name has another server than the recorded one: the earlier run has recreated it.

@@ -116,7 +116,8 @@ class Rollout:
         Uncordons the successors of replaced nodes, and sleeps for the pause between two steps. The
         plan is returned unchanged without limits, or if nothing is or was replaced.
 
-        `refusals` has the platform's reasons for nodes that were not created or deleted, by name.
+        `refusals` has the platform's reasons for nodes that were not created or deleted, by name;
+        replacements of these nodes are dropped from the plan.
 
         Raises:
             GpuformError: the next step must not begin, or the scheduler cannot be asked.
@@ -182,7 +183,7 @@ class Rollout:
     ) -> bool:
         """Return True while nodes are created, deleted, or neither RUNNING, STOPPED nor failed.
 
-        Names in `refused_names` are not waited for.
+        Nodes to create with a name in `refused_names` are not waited for.
 
         Raises:
             GpuformError: a node has been changing for longer than STEP_TIMEOUT_S.
@@ -311,7 +312,7 @@ def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: in
     """Return the course of a rollout as text for plans.
 
     Empty without a declared `rollout`, or if the plan replaces no node. `node_count` is the number
-    of existing nodes.
+    of existing nodes. At most `_MAX_LISTED_NAMES` nodes are named.
     """
     if declared.get("rollout") is None or not plan.replace:
         return ""
