@@ -265,7 +265,11 @@ class _ProgramTopology:
 
 
 def _find_program_topology(project: Project) -> _ProgramTopology | None:
-    """Return the topology of a project's program, or None if the source shows none."""
+    """Return the topology of a project's program, or None if the source shows none.
+
+    Only a top-level `run(...)` with a literal path counts, and of several the first one. Without a
+    program it is the folder's topology.
+    """
     folder, entry = get_folder_and_entry(project.program)
     file = folder / ("__main__.py" if entry == "." else entry)
     try:

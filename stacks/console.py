@@ -64,7 +64,7 @@ def get_key(instance: Instance) -> Key:
 def add_stored_resources(names: Names, keys: Iterable[Key]) -> Names:
     """Return the names with an entry for each undeclared resource of the state.
 
-    Resources of modules are included.
+    Resources of modules are included. A name that its section has already is not replaced.
     """
     declared = {get_key(instance) for instance in Scope(names).list_resources()}
     groups: dict[str, dict[str, InstanceGroup[Instance]]] = {
@@ -119,7 +119,10 @@ class StateSource:
         return value if value is UNKNOWN else Secret(_unwrap_secrets(value))
 
     def get_property(self, instance: Instance, name: str) -> Any:
-        """Return the state's value; UNKNOWN for a resource missing in the state."""
+        """Return the state's value; UNKNOWN for a resource missing in the state.
+
+        A property that the state does not have is None.
+        """
         entry = self.entries.get(get_key(instance))
         if entry is None:
             return UNKNOWN
@@ -249,7 +252,8 @@ class Console:
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression, or of a text with expressions.
 
-        An expression may lack the `{{ }}`.
+        An expression may lack the `{{ }}`. Secrets in the result are not masked; look-ups ask their
+        platforms.
 
         Raises:
             GpuformError: the expression cannot be evaluated.

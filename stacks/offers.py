@@ -94,7 +94,8 @@ def _query_platform(
 def filter_by_gpu(offers: Sequence[Offer], gpu: str) -> list[Offer]:
     """Return the offers with a GPU type whose name contains `gpu`.
 
-    Offers without a GPU, such as images, are included if they are for a region with the GPU.
+    Only letters and digits are compared, in any case. Offers without a GPU, such as images, are
+    included if they are for a region with the GPU.
 
     Raises:
         EngineError: no offer has the GPU; the hint has the nearest name.
@@ -156,7 +157,7 @@ class RecentOffers:
 def save_offers(
     folder: Path, offers: Iterable[Offer], platforms: Iterable[str], now: float
 ) -> None:
-    """Save the offers of the named platforms; saved offers of others stay.
+    """Save the offers of the named platforms; recent ones of other platforms stay.
 
     `now` is Unix time in seconds. Errors of the disk are ignored.
     """

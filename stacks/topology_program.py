@@ -45,7 +45,10 @@ def run_topology(path: Path) -> None:
 
 
 def declare_topology(run: TopologyRun) -> None:
-    """Declare a topology in a run of gpuform's own engine, without Pulumi's SDK."""
+    """Declare a topology in a run of gpuform's own engine, without Pulumi's SDK.
+
+    For a topology with problems only the stack itself is declared, and TopologyError is raised.
+    """
     program = run.program
     config = _ProgramConfig(program)
     with use_lookup_settings(Settings(config=program.config.get)):

@@ -113,7 +113,10 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 
 def list_files(root: Path) -> list[Path]:
-    """Return the files with prose: pages, examples, sources and templates, in a fixed order."""
+    """Return the files with prose: pages, examples, sources and templates, in a fixed order.
+
+    This module is left out.
+    """
     pages = [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
     folders = [root / name for name in ("examples", *_PACKAGES)]
     suffixes = (".py", *_TEXT_SUFFIXES)

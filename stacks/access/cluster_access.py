@@ -247,6 +247,8 @@ def _build_kubectl_command(
 ) -> list[str]:
     """Return the kubectl command for a cluster, `get nodes` if the request has no command.
 
+    A `kubectl` at the beginning of the request's command is dropped.
+
     Raises:
         NoAccess: the cluster has no kubeconfig, or no context that gpuform wrote.
     """

@@ -84,7 +84,8 @@ def add_credentials(
     """Return the kubeconfig with the credentials; each replaces the cluster's former one.
 
     Raises:
-        EngineError: an entry of the name exists, and gpuform did not write it for this cluster.
+        EngineError: an entry of the name exists, gpuform did not write it for this cluster, and
+            the options do not allow to replace it.
     """
     for credential in credentials:
         content = _add_credential(content, file_label, credential, options)
@@ -96,8 +97,9 @@ def remove_contexts(
 ) -> str:
     """Return the kubeconfig without gpuform's entries for the chosen clusters.
 
-    `should_remove` is called with each context's name and label. If the current context is removed,
-    the context that was current before becomes current again.
+    `should_remove` is called with each context's name and label; if one context of a cluster is
+    chosen, all of them are removed. If the current context is removed, the context that was current
+    before becomes current again.
     """
     labels = find_labels(content, file_label)
     removed = {name: label for name, label in labels.items() if should_remove(name, label)}

@@ -116,9 +116,10 @@ class SshHost:
 def list_ssh_hosts(
     clusters: Iterable[ClusterAccess], project: str, stack: str, user: str = "", jump: str = ""
 ) -> list[SshHost]:
-    """Return all hosts of the clusters, under the names NODE.STACK.PROJECT.
+    """Return all hosts of the clusters, also unreachable ones, as NODE.STACK.PROJECT.
 
-    `user` and `jump` are used for hosts without a user or a jump host of their own.
+    A repeated name gets a number in front. `user` and `jump` are used for hosts without a user or a
+    jump host of their own.
     """
     hosts: list[SshHost] = []
     taken_aliases: set[str] = set()

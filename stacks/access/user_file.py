@@ -112,7 +112,10 @@ def _create_lock_in_place(lock: Path) -> int:
 
 
 def _take_over_lock(lock: Path) -> int | None:
-    """Return the open lock of an ended gpuform, now this process's, or None for another lock."""
+    """Return the open lock of an ended gpuform, now this process's, or None for another lock.
+
+    On Windows always None.
+    """
     if sys.platform == "win32":
         return None
     try:
@@ -221,7 +224,8 @@ class UserFile:
     def update(self, change: TextChange) -> bool:
         """Replace the text with the result of `change`; return whether the text changed.
 
-        The change happens under kubectl's lock.
+        The change happens under kubectl's lock; `change` is called again if the file changes
+        meanwhile. A missing folder is created.
         """
         try:
             if not self.path.parent.is_dir():
@@ -232,7 +236,7 @@ class UserFile:
             raise self._create_error("changed", error) from None
 
     def delete(self) -> bool:
-        """Delete the file, and return whether the file existed."""
+        """Delete the file, without the lock, and return whether the file existed."""
         try:
             self.path.unlink()
         except FileNotFoundError:

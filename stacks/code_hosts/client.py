@@ -123,7 +123,10 @@ def get_next_page_query(
 
 
 def get_rate_limit_wait(response: "httpx.Response", message: str, attempt: int) -> float | None:
-    """Return the seconds until a rate limit ends, or None if the response is no rate limit."""
+    """Return the seconds until a rate limit ends, or None if the response is no rate limit.
+
+    Without a time in the response, the wait doubles with each `attempt`, from 1.
+    """
     headers, status = response.headers, response.status_code
     if status not in (403, 429):
         return None
@@ -141,7 +144,10 @@ def get_rate_limit_wait(response: "httpx.Response", message: str, attempt: int) 
 
 
 def format_error_message(response: "httpx.Response", token: str) -> str:
-    """Return the texts of `message`, `error` and `errors` in a body, without the token."""
+    """Return the texts of `message`, `error` and `errors` in a body, without the token.
+
+    The result is one line, cut after 300 characters, and empty for a body that is not JSON.
+    """
     try:
         body = response.json()
     except ValueError:

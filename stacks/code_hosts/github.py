@@ -104,7 +104,7 @@ class GitHub:
     def _create_author_check(self) -> Callable[[GitHubUser], bool]:
         """Return a function that returns True for the token's owner.
 
-        The token of a workflow may not read `/user`, and its owner is a bot.
+        The token of a workflow may not read `/user`, and its owner is a bot: then every bot counts.
         """
         try:
             login = self.client.get(GitHubUser, "/user").login

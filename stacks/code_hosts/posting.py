@@ -128,7 +128,10 @@ def post_review(code_host: CodeHost, review: Review, write_review: WriteReview) 
 
 
 def label_pull_request(code_host: CodeHost) -> ReviewVerdict:
-    """Label the pull request with the worst verdict of all comments, and return the verdict."""
+    """Label the pull request with the worst verdict of all comments, and return the verdict.
+
+    Without a review comment the verdict is `no-changes`.
+    """
     stamps = [
         stamp for comment in code_host.list_comments() if (stamp := Stamp.parse(comment.body))
     ]

@@ -113,7 +113,8 @@ class ReviewTarget:
 def find_review_target(flags: ReviewFlags, environ: Mapping[str, str]) -> ReviewTarget:
     """Return the pull request of this job's review, from flags, or else from the CI's variables.
 
-    Raises GpuformError with the name of the missing flag.
+    `pull_request` is None if neither has a number. Raises GpuformError with the name of another
+    missing flag.
     """
     code_host = flags.code_host or _detect_code_host(environ)
     if code_host is None:

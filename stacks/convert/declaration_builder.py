@@ -65,7 +65,8 @@ def assign_references(
     """Return the reference of each resource by URN; resources without one add to `problems`.
 
     The stack itself gets none. Stack references, module instances and types without a section
-    cannot become entries.
+    cannot become entries. Invalid names and repeated addresses are problems as well, but keep their
+    reference.
     """
     references: dict[str, DeclaredReference] = {}
     first_requests: dict[DeclaredReference, ResourceRequest] = {}
@@ -142,8 +143,9 @@ class DeclarationBuilder:
     def build_entry(self, requests: Sequence[ResourceRequest]) -> ResourceEntry:
         """Return the entry of one resource.
 
-        `requests` are the resource's registrations, one for each run. Dependencies without a
-        reference in a property or an option become `depends_on`.
+        `requests` are the resource's registrations, one for each run. Null properties and the
+        provider are left out; an unknown property is a problem. Dependencies without a reference in
+        a property or an option become `depends_on`.
         """
         first, reference = requests[0], self.references[requests[0].urn]
         platform, _ = find_kind(first.type) or ("", "")
@@ -200,10 +202,11 @@ class DeclarationBuilder:
         values: Sequence[PropertyValue],
         dependencies: Sequence[str],
     ) -> Value:
-        """Return the value of a property or option; None, with a problem, if computed.
+        """Return the value of a property or option; None, with a problem, without an equivalent.
 
         `values` has one value for each run; `dependencies` are the URNs on which the value depends.
-        A value that depends on a resource without a reference to the resource was computed.
+        A value that depends on a resource without a reference to the resource was computed. A
+        secret that the topology would show has no equivalent either.
         """
         indexes = self.find_indexes(dependencies)
         is_secret = is_secret_property(requests[0].type, key)
@@ -312,7 +315,8 @@ class DeclarationBuilder:
 
         The keys of an object are as secret as its values, so the object becomes one configuration
         value. An object with outputs inside is converted member by member: only a program builds
-        one, with keys from its own source.
+        one, with keys from its own source. Raises DisclosedSecret for a public output that the
+        program itself made secret.
         """
         plain_values = [to_display_value(value, show_secrets=True) for value in values]
         matched = match_values(plain_values, indexes, secret=True)

@@ -55,7 +55,8 @@ class OutputIndex:
     ) -> None:
         """Add an output with all parts; a value already in the index keeps the reference.
 
-        `steps` lead from the output of `reference` to this part of it.
+        Null, booleans, short texts and empty objects are left out, as are the parts of a secret
+        object (except a program's). `steps` lead from the output of `reference` to this part of it.
         """
         is_secret = is_secret or isinstance(output, Secret)
         unwrapped = unwrap(output)
@@ -109,7 +110,11 @@ class OutputIndex:
         )
 
     def find_reference(self, value: Any, *, secret: bool = False) -> AnyReference | None:
-        """Return the reference with this value, or None; a secret value prefers a secret output."""
+        """Return the reference with this value, or None; a secret value prefers a secret output.
+
+        Null and booleans have no reference. A public value counts as a secret output only if it is
+        long.
+        """
         # true and false occur everywhere: equality proves nothing.
         if value is None or isinstance(value, bool):
             return None
@@ -121,7 +126,10 @@ class OutputIndex:
         )
 
     def has_secret_reference(self, value: Value) -> bool:
-        """Return whether a converted value is secret because a reference inside is secret."""
+        """Return whether a converted value is secret because a reference inside is secret.
+
+        A reference to configuration is always secret.
+        """
         parts = value.parts if isinstance(value, InterpolatedText) else (value,)
         return any(
             isinstance(part, ConfigReference) or part in self.secret_references.values()
@@ -294,7 +302,7 @@ class Placeholders:
         return float(self.lowest_number + 7 * self._count)
 
     def create_like(self, value: Any) -> Any:
-        """Return placeholders in the shape of a known value."""
+        """Return placeholders in the shape of a known value; a boolean stays as it is."""
         if isinstance(value, dict):
             return {key: self.create_like(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -305,7 +313,10 @@ class Placeholders:
         return self.create_number() if isinstance(value, int | float) else self.create_text()
 
     def create_for_type(self, annotation: Any, depth: int = 0) -> Any:
-        """Return placeholders in the shape of a type; a text for types without one."""
+        """Return placeholders in the shape of a type; a text for types without one.
+
+        A boolean is true, and an object with free keys is empty: both have no placeholder.
+        """
         if isinstance(annotation, type):
             if issubclass(annotation, BaseModel):
                 fields = annotation.model_fields.items()

@@ -305,7 +305,10 @@ def _build_distinctive_index(
 
 
 def _order_outputs(entry: ResourceState) -> PropertyMap:
-    """Return the outputs, the platform's own first, then the declared ones."""
+    """Return the outputs, the platform's own first, then the declared ones.
+
+    Outputs other than properties of the resource's type are left out.
+    """
     lifecycle = find_lifecycle(entry.type)
     names = lifecycle.list_property_names() if lifecycle else ()
     outputs = {key: value for key, value in entry.outputs.items() if key in names}

@@ -64,7 +64,8 @@ class SecretValues:
     def get_reference(self, name: Sequence[str], secret: Any) -> ConfigReference | None:
         """Return the reference to the configuration with a secret, or None for a null.
 
-        `name` is the path of the value; a new key is made of it. Equal secrets share a key.
+        `name` is the path of the value; a new key is made of it. Equal secrets share a key. The
+        variable is declared, and a secret without a key so far becomes a missing value.
         """
         if secret is None:
             return None
@@ -94,7 +95,10 @@ class SecretValues:
         return InterpolatedText(tuple(part for part in parts if part is not None))
 
     def replace_secret_texts(self, name: Sequence[str], value: Any) -> Any:
-        """Return a public value with configuration for texts in which a secret occurs."""
+        """Return a public value with configuration for texts in which a secret occurs.
+
+        Lists and objects stay as they are.
+        """
         if isinstance(value, str):
             return self.get_reference(name, value) if self.has_secret_in(value) else value
         if isinstance(value, InterpolatedText):
@@ -103,7 +107,7 @@ class SecretValues:
         return value
 
     def has_secret_in(self, text: str) -> bool:
-        """Return whether a secret occurs in the text."""
+        """Return whether a secret occurs in the text; very short secrets are not searched."""
         short_enough_texts = self._searched_texts[
             : bisect_right(self._searched_texts, len(text), key=len)
         ]
@@ -143,7 +147,10 @@ class SecretValues:
 
 
 def find_texts(value: PropertyValue, *, secret: bool) -> Iterator[str]:
-    """Yield the texts inside of secrets (`secret`) or outside, at any depth."""
+    """Yield the texts inside of secrets (`secret`) or outside, at any depth.
+
+    In a secret, numbers count as texts. Keys are left out.
+    """
     if isinstance(value, Secret):
         yield from _iterate_texts(to_display_value(value, show_secrets=True)) if secret else ()
     elif isinstance(value, dict | list):

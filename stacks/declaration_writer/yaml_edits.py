@@ -121,7 +121,10 @@ class _EditableFile:
         self._root: Node | None = yaml.compose(self._body, Loader=LOADER)
 
     def add_members(self, top_key: str, members: Mapping[str, Any]) -> str:
-        """Return the text with added members under a top-level key, which may be new."""
+        """Return the text with added members under a top-level key, which may be new.
+
+        Raises FileNotEdited if the file or the key's value is written in braces.
+        """
         if self._root is not None and getattr(self._root, "flow_style", False):
             raise self.build_error("the file is written in braces")
         key, node = self._find_member(self._root, top_key)

@@ -25,8 +25,8 @@ _WIDTH: Final = 100
 def format_topology(data: bytes, file_name: str) -> bytes:
     """Return the formatted text of a file, the same data if nothing changes.
 
-    Comments, order, quotes and the text of every value stay as written. `file_name` is for
-    messages.
+    Comments, order, quotes and the text of every value stay as written. Line breaks become Unix
+    ones, and a byte order mark is dropped. `file_name` is for messages.
 
     Raises:
         FormattingError: the file is not UTF-8 or not YAML, or the formatted text would not mean

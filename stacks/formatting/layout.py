@@ -278,7 +278,8 @@ class _Flow:
 def break_long_flows(text: str, max_width: int) -> str:
     """Return the text with line breaks in the outermost flow collections of long lines.
 
-    Flow collections in keys stay, because YAML allows keys on one line only.
+    One call breaks one level, and does not indent the new lines. Flow collections in keys stay,
+    because YAML allows keys on one line only.
     """
     scanned_tokens = scan_tokens(text)
     line_ends = {token.end_mark.line: token.end_mark.column for token in scanned_tokens}

@@ -157,7 +157,7 @@ def _get_start_position(event: yaml.Event | yaml.Token) -> LineAndColumn:
 def list_included_files(data: bytes) -> list[str]:
     """Return the file names in the text's `include`, with modules, as written.
 
-    Invalid items are skipped: `gpuform validate` reports them.
+    The data must be UTF-8. Invalid items are skipped: `gpuform validate` reports them.
     """
     root = read_text(data.decode(), "", Diagnostics())
     include_node = root.get("include")

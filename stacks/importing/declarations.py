@@ -78,7 +78,7 @@ class ReferenceIndex:
     ) -> dict[str, Any]:
         """Return the inputs with references in place of outputs of other resources.
 
-        Only fields that hold an id or an output of another kind change.
+        Only top-level fields that hold an id or an output of another kind change.
         """
         model: type[InputModel] = load_lifecycle_class(platform, kind).inputs
         return {

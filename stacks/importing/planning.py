@@ -83,7 +83,7 @@ class ImportPlan:
     warnings: Sequence[str] = ()
 
     def find_imported_targets(self, resources: Iterable[ResourceState]) -> list[ImportTarget]:
-        """Return the targets already managed by resources of a state."""
+        """Return the targets that resources of the same name already manage in a state."""
         managed_objects = {
             (key, name_of(resource.urn))
             for resource in resources
@@ -99,7 +99,9 @@ class ImportPlan:
 def plan_import(request: ImportRequest) -> ImportPlan:
     """Return the plan of an import, after reading new objects from the platforms.
 
-    Nothing is written or changed. Objects that this stack has already are only reported.
+    Nothing is written or changed. Objects that this stack has already are only reported. Of several
+    objects, those of other stacks and those with values that a declaration refuses are skipped,
+    with a message.
 
     Raises:
         ImportRefused: a name is taken, a value is missing, or another stack owns the object.
@@ -213,7 +215,8 @@ class _ObjectSorter:
 
         An object that this stack owns is reported. An object that an entry names is pending. An
         object that another stack owns, or that an interrupted create made, is skipped. Every other
-        object is new.
+        object is new. An object that resources only bind may be new again, under another name or in
+        another stack.
 
         Raises:
             ImportRefused: the object would be skipped, and the user named it alone.

@@ -69,6 +69,8 @@ class FileEdit:
     def apply(self) -> None:
         """Replace the file in one step, unless the edit changes nothing.
 
+        What somebody wrote since the edit was built is lost.
+
         Raises:
             ImportRefused: the file cannot be written.
         """

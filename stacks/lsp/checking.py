@@ -21,7 +21,8 @@ def check_topology(
     """Return the problems of a topology and of all included files, by file.
 
     `open_texts` are the texts of files that are open in the editor, by resolved path; other files
-    are read from disk. Files without problems are missing in the result.
+    are read from disk. Files without problems are missing in the result. If the project cannot be
+    read, this is the only problem.
     """
     problems = Diagnostics()
     with use_unsaved_texts(open_texts):

@@ -71,7 +71,10 @@ class Outline:
         return [name for entry_section, name in self.entries if entry_section == section]
 
     def list_references(self) -> Iterator[ExpressionPath]:
-        """Yield the references in all expressions, in the order of the text."""
+        """Yield the references in all expressions, in the order of the text.
+
+        Comments are searched as well; an expression over several lines is not.
+        """
         for number, line in enumerate(self.lines):
             for expression in _EXPRESSION.finditer(line):
                 start = expression.start(1)
@@ -91,7 +94,10 @@ class Outline:
         return next(entries, None)
 
     def find_value(self, entry: NamedEntry, key: str) -> str | None:
-        """Return the value of an entry's key, or None without a plain text in one line."""
+        """Return the value of an entry's key, or None without a plain text in one line.
+
+        The first key of this name counts, even inside of another key.
+        """
         pattern = re.compile(rf"""(?:^\s*|[{{,]\s*){re.escape(key)}\s*:\s*["']?([\w./-]+)""")
         lines = [self.lines[entry.span.line][entry.span.end :]]
         lines += self.lines[entry.span.line + 1 : entry.last_line + 1]
@@ -128,7 +134,8 @@ def find_references(
 ) -> Iterator[ExpressionPath]:
     """Yield the references in an expression, also inside brackets.
 
-    `get_position` returns line and column of a character of the expression in the file.
+    Any word outside of quotes counts, also a filter or an operator. `get_position` returns line and
+    column of a character of the expression in the file.
     """
     unquoted = _blank_quoted_texts(expression)
     for path_match in _WORD.finditer(unquoted):

@@ -238,7 +238,11 @@ def _build_test_edits(
     entry: NamedEntry,
     new_name: str,
 ) -> Iterator[SourceEdit]:
-    """Yield the edits of names in test files, as far as a name is unambiguous."""
+    """Yield the edits of names in test files, as far as a name is unambiguous.
+
+    Nothing for entries other than configuration and resources. Raises RenameRefused if a test file
+    is not valid YAML.
+    """
     old_name = entry.name
     if entry.section == "config":
         list_names, find_offset = list_case_config_keys, _match_exact_name(old_name)

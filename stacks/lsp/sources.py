@@ -42,7 +42,10 @@ class SourceFile:
     problems: Diagnostics = field(default_factory=Diagnostics)
 
     def find_entry(self, section: str, name: str) -> NamedEntry | None:
-        """Return the entry of a section with the span of the name, or None."""
+        """Return the entry of a section with the span of the name, or None.
+
+        The entry's last line is the line of the name.
+        """
         entries = self.root.get(section)
         entry = entries.entries.get(name) if isinstance(entries, MappingNode) else None
         if entry is None:
@@ -87,7 +90,7 @@ class SourceFile:
         return "\r\n" if "\r\n" in self.text else "\n"
 
     def get_quote_around(self, span: Span) -> str:
-        """Return the quote around the value at a span, or an empty text without a quote."""
+        """Return the quote around the value with an expression at a span, or an empty text."""
         scalars = (
             scalar
             for scalar in self._scalar_ranges

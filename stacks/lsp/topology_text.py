@@ -98,7 +98,7 @@ class TopologyText:
 
     @cached_property
     def module_paths(self) -> dict[str, Path]:
-        """Return the files of the included modules, by the modules' names."""
+        """Return the files of the modules that this file itself includes, by the modules' names."""
         own_source = next(
             (
                 source

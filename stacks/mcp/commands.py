@@ -117,7 +117,10 @@ class AgentCommandRunner:
         )
 
     def redact(self, text: str, more_secrets: Sequence[str] = ()) -> str:
-        """Return the text with the environment's secrets and `more_secrets` masked."""
+        """Return the text with the environment's secrets and `more_secrets` masked.
+
+        Very short secrets of the environment stay.
+        """
         secrets = _find_secrets(self._environ)
         values = [value for value in secrets.values() if len(value) >= _MIN_SECRET_LENGTH]
         return Redactor([*values, *more_secrets]).redact(text)
@@ -203,7 +206,8 @@ def run_simulation(
     """Simulate one run of the project, described by the fields of a test case.
 
     `state` is an exported state to begin with, or None for an empty stack. Each encrypted value of
-    the settings has a placeholder, unless `inputs` give another value.
+    the settings has a placeholder, unless `inputs` give another value. Invalid fields are an answer
+    as well, not an error.
     """
     # The settings are encrypted, and this process must not need the passphrase.
     secrets = {**_build_placeholders(project, stack), **(inputs.get("secrets") or {})}

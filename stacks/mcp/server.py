@@ -19,7 +19,8 @@ from gpuform.stacks.engine.errors import EngineError
 def serve(root: Path, *, runs_programs: bool) -> None:
     """Serve the projects below a folder until the client disconnects.
 
-    With `runs_programs`, planning also runs projects that are Python programs.
+    With `runs_programs`, planning also runs projects that are Python programs. Temporary files and
+    signals of this process are handled by the server from then on.
 
     Raises:
         EngineError: the packages for the protocol are missing.

@@ -349,7 +349,10 @@ class Tools:
         return stack
 
     def _require_topology(self, project: Project) -> None:
-        """Raise RequestRefused if planning would run a program or a gate in Python."""
+        """Raise RequestRefused if planning would run a program or a gate in Python.
+
+        Nothing if the commands may run programs.
+        """
         if self.commands.runs_programs:
             return
         hint = "a person may allow that: `gpuform mcp --run-programs`"
@@ -392,7 +395,10 @@ def _build_failure(result: AgentCommandResult) -> Answer:
 
 
 def _require_plan_path(target: Path, name: str) -> None:
-    """Raise RequestRefused unless the file has a safe name and is new or a saved plan."""
+    """Raise RequestRefused unless the file has a safe name and is new or a saved plan.
+
+    Its folder must exist.
+    """
     if not _PLAN_PATTERN.fullmatch(name):
         raise RequestRefused(
             "a plan cannot be saved to this path",

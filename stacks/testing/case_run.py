@@ -309,10 +309,10 @@ class _CaseStack:
         return edits.rename_stack(state, build_full_name(project, self._name))
 
     def _write_config(self) -> None:
-        """Write the settings of the case's stack: the project's values, then the case's.
+        """Write the settings of the case's stack: those of the stack that it names, then its own.
 
-        Encrypted values of the project's file are left out with a warning: the passphrase is
-        unknown.
+        Without a named stack only the case's own values are written. Encrypted values of the named
+        stack are left out with a warning: the passphrase is unknown.
         """
         spec, workspace = self._spec, self._workspace
         settings = StackSettings.load(self._project, self._name)
@@ -424,7 +424,10 @@ class _CaseStack:
         )
 
     def _locate_selection(self, error: NothingSelected) -> tuple[tuple[str | int, ...], str]:
-        """Return the case's field with the unknown selection, and the error's message."""
+        """Return the case's field with the unknown selection, and the error's message.
+
+        The path is empty if no field has the selection.
+        """
         lists = {name: getattr(self._spec.inputs, name) or [] for name in _SELECTIONS}
         paths_in_case = [
             (name, number)

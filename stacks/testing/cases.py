@@ -143,8 +143,8 @@ def select_cases(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
 def build_chains(cases: Iterable[Case]) -> list[list[Case]]:
     """Group the cases into chains: cases that start from each other, each after its predecessor.
 
-    Cases of different chains are independent and may run in parallel. The first case of a chain
-    starts from no other.
+    Each predecessor must be among `cases`. Cases of different chains are independent and may run in
+    parallel. The first case of a chain starts from no other.
     """
     cases = list(cases)
     by_name = {(case.file, case.name): case for case in cases}

@@ -147,7 +147,8 @@ class _Comparison:
     def _check_stack_references(self) -> Iterator[UnmetExpectation]:
         """Yield a finding for each declared stack reference unused by the program.
 
-        Stacks named only in the file's defaults may be meant for other cases.
+        Only runs of `up` and `preview` with a plan without errors are checked. Stacks named only in
+        the file's defaults may be meant for other cases.
         """
         plan, inputs = self.report.plan, self.case.inputs
         if plan is None or plan.errors or (inputs.run or "up") not in ("up", "preview"):

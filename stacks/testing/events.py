@@ -87,7 +87,7 @@ class CaseEvents:
 
     @property
     def pending(self) -> list[int]:
-        """Return the numbers of the events without effect at the end of the run."""
+        """Return the numbers of the events never applied; failed ones are not among them."""
         return [number for number in range(len(self.events)) if number not in self._happened]
 
     @property

@@ -69,7 +69,10 @@ class ProcessRegistry:
             self._running.add(process)
 
     def wait_for(self, process: BaseProcess) -> int | None:
-        """Wait until the process ends, release its resources, and return the exit code."""
+        """Wait until the process ends, release its resources, and return the exit code.
+
+        No other process can start meanwhile: call it for a process that is ending.
+        """
         with _START_OR_JOIN:
             process.join()
             code = process.exitcode

@@ -14,7 +14,7 @@ class RunEnding(str):
 
     @classmethod
     def from_errors(cls, name: str, errors: Sequence[str]) -> "RunEnding":
-        """Return the ending called `word`, with the run's error messages for failed assertions."""
+        """Return the ending called `name`, with the run's error messages for failed assertions."""
         ending = cls(name)
         ending.errors = tuple(errors)
         return ending

@@ -185,7 +185,8 @@ class CaseRunner:
 def find_free_ports() -> Iterator[int]:
     """Yield free ports of 127.0.0.1, beginning at a random port of the range.
 
-    The random start keeps two test runs on one machine from trying the same ports.
+    A port is only probed: another program may take it before its use. The random start keeps two
+    test runs on one machine from trying the same ports.
     """
     first, end = _PORT_RANGE
     start = random.SystemRandom().randrange(first, end)

@@ -197,7 +197,10 @@ class _Seeder:
 
 
 def _fill_in_secrets(state_value: Any, declared_value: Any) -> Any:
-    """Return the state's value with each placeholder replaced by the declared secret, if any."""
+    """Return the state's value with each placeholder replaced by the declared secret, if any.
+
+    Lists of different lengths are not matched: their placeholders stay.
+    """
     if isinstance(state_value, Secret):
         plain_value = unwrap(declared_value)
         is_declared = (

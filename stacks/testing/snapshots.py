@@ -188,7 +188,7 @@ def _dump_yaml(content: Any) -> str:
 
 
 def build_content(report: RunReport) -> Any:
-    """Return the snapshot of a run as plain YAML values.
+    """Return the snapshot of a run as plain YAML values, without empty fields.
 
     Ids differ from run to run, so each is replaced by the name of its object. Secrets are masked.
     """

@@ -59,7 +59,7 @@ class ExpressionWriter:
         return self.convert_scalar(node) if contains_template(node) else node.value
 
     def convert_scalar(self, node: ScalarNode) -> Code:
-        """Return the code of a text with expressions."""
+        """Return the code of a text with expressions; a call of `expression` if Python differs."""
         pieces = split_pieces(node.text)
         try:
             if len(pieces) == 1 and not isinstance(pieces[0], str):

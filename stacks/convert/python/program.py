@@ -62,7 +62,8 @@ def render_program_of_topology(
     project keeps encrypted.
 
     Raises:
-        NotConverted: entries depend on each other in a cycle.
+        NotConverted: entries depend on each other in a cycle, or a `for_each` refers to its own
+            instances.
     """
     return _ProgramWriter(planned, file, frozenset(secret_names), folder).render()
 
@@ -214,7 +215,10 @@ class _ProgramWriter:
     def render_arguments(
         self, declaration: Declaration, name: str, writer: ExpressionWriter
     ) -> Iterator[str]:
-        """Yield the lines of a resource's arguments."""
+        """Yield the lines of a resource's arguments; null properties are left out.
+
+        With the option `id` the resource is read, and the id takes the place of all properties.
+        """
         options = dict(declaration.options)
         read_id = options.pop("id", None)
         yield f"{' ' * STEP}{name},"

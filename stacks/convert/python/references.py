@@ -109,7 +109,10 @@ class ReferenceWriter:
         return self.names(DeclaredReference(declaration.section, declaration.name))
 
     def find_lookup(self, reference: ExpressionReference) -> PythonExpression | None:
-        """Return the function of a platform's lookup, or None for another reference."""
+        """Return the function of a platform's lookup, or None for another reference.
+
+        The platform is added to `used`.
+        """
         if reference.root not in platforms() or not reference.steps:
             return None
         name = reference.steps[0]

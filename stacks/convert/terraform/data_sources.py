@@ -100,6 +100,8 @@ class DataSources:
     ) -> tuple[ResourceInstance, Sequence[Step]]:
         """Return the instance at TYPE.NAME or TYPE.NAME[KEY], and the steps behind it.
 
+        Data sources of modules are not searched.
+
         Raises:
             UnresolvedExpression: the state has no such instance.
         """

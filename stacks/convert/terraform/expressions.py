@@ -299,7 +299,7 @@ def _read_escape(text: str, position: int) -> tuple[str, int]:
 def _find_interpolation_end(text: str, position: int) -> int:
     """Return the position of an interpolation's closing brace.
 
-    Braces and texts inside are skipped.
+    Braces and texts inside are skipped. Raises UnresolvedExpression without a closing brace.
     """
     depth, is_quoted = 0, False
     while position < len(text):
@@ -364,7 +364,10 @@ def convert_meta_arguments(
     report_omission: ReportOmission,
     terraform_type: TerraformType,
 ) -> dict[str, Value]:
-    """Return the options of an entry; arguments without an equivalent are reported as omissions."""
+    """Return an entry's options; arguments without an equivalent are reported as omissions.
+
+    Dependencies on data sources are dropped. The caller converts `count` and `for_each`.
+    """
     name = ".".join(block.labels)
     options: dict[str, Value] = {}
     for argument in _UNSUPPORTED_ARGUMENTS:
@@ -403,7 +406,10 @@ def _resolve_timeouts(
     resolver: ExpressionResolver,
     report_omission: ReportOmission,
 ) -> Iterator[tuple[str, Value]]:
-    """Yield each timeout with its duration; one without an equivalent becomes an omission."""
+    """Yield each timeout with its duration; one without an equivalent becomes an omission.
+
+    The timeout of reads is dropped.
+    """
     for operation, raw in timeouts.items():
         # Pulumi has no timeout for reads.
         if operation == "read":

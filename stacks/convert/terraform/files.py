@@ -34,7 +34,10 @@ class TerraformBlock:
     lines: tuple[str, ...] = ()
 
     def find_argument_position(self, argument: str) -> SourcePosition:
-        """Return the position of an argument, or the block's position if no line matches."""
+        """Return the position of an argument, or the block's position if no line matches.
+
+        The first line below the block's header counts, even of a later block.
+        """
         # The parsed body has no line numbers, so the argument is searched in the text below the
         # block's header.
         for number, line in enumerate(
@@ -87,6 +90,9 @@ class TerraformFiles:
 
 def read_terraform_files(folder: Path) -> TerraformFiles:
     """Return the content of Terraform's files in a folder.
+
+    Subfolders and `.tf.json` files are not read; of the `.tfvars` only terraform.tfvars and
+    `*.auto.tfvars` are.
 
     Raises:
         TerraformNotRead: files are missing or cannot be read; the message has the place.

@@ -379,7 +379,7 @@ TERRAFORM_TYPES: Final[Mapping[str, TerraformType]] = {
 def flatten_attributes(
     attributes: Mapping[str, Any], terraform_type: TerraformType
 ) -> dict[str, Any]:
-    """Return the state's attributes under the names of properties.
+    """Return the state's attributes under the names of properties, without null ones.
 
     Members of nested objects are put beside the others; values are converted.
     """

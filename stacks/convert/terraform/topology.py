@@ -220,10 +220,14 @@ class _TerraformConverter:
         self.omissions.add(position, "terraform", message, hint)
 
     def _build_entry(self, block: TerraformBlock, instance: ResourceInstance) -> ResourceEntry:
-        """Return the entry of one instance.
+        """Return the entry of one instance, which imports its object.
+
+        If none of the required alternatives has a value, the last one becomes configuration for the
+        user to set.
 
         Raises:
-            IncompleteEntry: neither the files nor the state have a required value.
+            IncompleteEntry: neither the files nor the state have a required value, the id or the
+                fabric.
         """
         terraform_type, reference = TERRAFORM_TYPES[instance.type], self._get_reference(instance)
         move = self.attachments.find_move(instance)
@@ -274,6 +278,8 @@ class _TerraformConverter:
         self, source: ArgumentSource, rules: Mapping[str, FieldRules]
     ) -> dict[str, Value]:
         """Return the properties for the arguments of a block; `rules` are those of properties.
+
+        Null arguments are left out; an argument without a property becomes an omission.
 
         Raises:
             IncompleteEntry: neither an argument nor the state has a value for a property.
@@ -334,7 +340,7 @@ class _TerraformConverter:
         resolver: ExpressionResolver,
         attributes: Mapping[str, Any],
     ) -> Iterator[tuple[str, Any]]:
-        """Yield names and raw values of the arguments of a block.
+        """Yield names and raw values of the arguments of a block, without meta-arguments.
 
         The members of a nested argument are yielded as arguments of their own. If the nested
         argument is an expression without an equivalent, the members have the values in
@@ -375,7 +381,8 @@ class _TerraformConverter:
         """Return the value of an argument.
 
         If the expression has no equivalent, returns the value in Terraform's state and reports an
-        omission. Without a value in the state, a secret becomes configuration for the user to set.
+        omission. Without a value in the state, a secret becomes configuration for the user to set,
+        and one of the required alternatives becomes None.
 
         Args:
             raw: the expression.
