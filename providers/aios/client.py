@@ -276,6 +276,8 @@ class AiosClient:
     def send_probe(self) -> ProbeAnswer:
         """Query a record which nobody has, and check that the Parser answers if it is configured.
 
+        Any answer of the Parser will do, also an error.
+
         Raises:
             GpuformError: an address or the connection is wrong.
         """

@@ -183,7 +183,8 @@ class ClusterOperations:
     def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
         """Create the record exactly once, by the Parser unless `create_mode` is direct.
 
-        Returns the record's id.
+        Returns the record's id. The Parser does not get a declared status: `wait_until_ready` sets
+        the status.
 
         Raises:
             GpuformError: the errors of `create_once`.

@@ -70,7 +70,8 @@ def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Existi
 def _group_pools(nodes: Iterable[wire.GpuNode]) -> Iterator[ExistingObject]:
     """Yield a pool for all nodes with the same vendor pool, fabric and prefix of their names.
 
-    Nodes without a prefix or a fabric belong to no pool.
+    Nodes without a prefix or a fabric belong to no pool. Region and server type are those of the
+    first node.
     """
     nodes_by_pool: dict[tuple[str, str, str], list[wire.GpuNode]] = defaultdict(list)
     for node in nodes:

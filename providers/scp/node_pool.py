@@ -154,7 +154,8 @@ class NodePoolOperations:
 
         A state that has never seen the pool is filled by an import: by the id, and by
         `known_inputs` if there are any. Uncordons nodes after an interrupted run, except in a
-        preview. Returns None if no node exists, or if the id is malformed.
+        preview. In the observed inputs, nodes of an interrupted repair count as existing. Returns
+        None if no node exists, or if the id is malformed.
 
         Raises:
             UnknownOutcome: no node exists, and nobody knows whether some were created.

@@ -144,7 +144,8 @@ def _may_differ(inputs: Mapping[str, Any], outputs: Mapping[str, Any], name: str
 def _list_open_ports(rules: list[Any]) -> Iterator[str]:
     """Yield the ports that inbound rules open to every address, as `22/tcp`.
 
-    A rule without a source opens its ports to every address.
+    A rule without a source opens its ports to every address. A rule without a direction counts as
+    inbound, one without ports as `all ports`.
     """
     for rule in rules:
         if not isinstance(rule, Mapping):

@@ -141,7 +141,8 @@ class StartStopSequence:
         """Return `start` or `stop`, the next step towards the declared state, or None if done.
 
         A running cluster with changes that only a start applies is stopped first. A stopped cluster
-        with such changes is started, even if declared stopped.
+        with such changes is started, even if declared stopped. A snapshot is restored only if the
+        cluster is declared running.
         """
         wants_running = self._inputs.state != "stopped"
         is_running = cluster.status == ClusterStatus.RUNNING

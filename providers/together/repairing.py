@@ -501,7 +501,8 @@ class ClusterRepairRun:
     def _request_repair(self, cluster: wire.Cluster, repair: NodeRepair) -> Remediation:
         """Approve a proposed repair, or request a repair under an id that prevents repetition.
 
-        Returns the earlier remediation if the repair was approved or requested before.
+        The evidence is sent along, cut to 500 characters. Returns the earlier remediation if the
+        repair was approved or requested before.
 
         Raises:
             GpuformError: Together refuses, or the answer was lost.

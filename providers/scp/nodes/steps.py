@@ -37,7 +37,10 @@ THREADS = 16
 
 
 def run_in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T | GpuformError]:
-    """Run the jobs in threads, and return each result or GpuformError, in order."""
+    """Run the jobs in threads, and return each result or GpuformError, in order.
+
+    Any other exception of a job is raised.
+    """
 
     def run_job(job: Callable[[], T]) -> T | GpuformError:
         try:

@@ -238,7 +238,7 @@ class PoolCreator:
 
         Nodes whose names are in use, refused or of an unknown outcome are skipped. Names of others'
         nodes are recorded in `refusals`. While a node of the pool is absent from the lists, nothing
-        is created.
+        is created. A failed create raises no error, unless the run was interrupted or has no keys.
         """
         self._record_taken_names(declared_nodes)
         existing_names = {node.gpu_node_name for node in self._nodes.all}

@@ -98,7 +98,7 @@ class PoolReconciler:
 
         Raises:
             UnknownOutcome: nobody knows whether nodes were created.
-            GpuformError: no node was created.
+            GpuformError: no node was created, as by a call that only searches.
         """
         if self._ledger.ids or self._ledger.uncertain_names:
             self.nodes.refresh()
@@ -112,6 +112,8 @@ class PoolReconciler:
 
     def reconcile(self) -> ObservedPool:
         """Reconcile until all nodes are as declared, and return the observed pool.
+
+        Afterwards the records of repairs that people requested by name are deleted.
 
         Raises:
             NotReady: the pool is not as declared, or any other error has come; `last` is the
