@@ -222,9 +222,10 @@ class Faults:
         """Return the rules with a status override for an answer's objects, by object path.
 
         A rule applies to the objects whose path it matches, and to all objects if it matches the
-        request's own path. A rule is counted once for an answer, however many of the objects match.
-        Rules with requests left to skip are counted, but not returned. Of several rules for one
-        object the newest is returned.
+        request's own path. A rule is counted once for an answer, however many of the objects match;
+        an answer without objects counts no rule. Rules with `sent` do not apply. Rules with
+        requests left to skip are counted, but not returned. Of several rules for one object the
+        newest is returned.
 
         Args:
             method: that of the request.

@@ -179,7 +179,10 @@ def _cast_operand(kind: Kind, value: Json, path: str, *, is_item: bool) -> Json:
 
 
 def _find_kind(path: str) -> Kind:
-    """Return the kind of a dotted path, or None for a path outside of the schema."""
+    """Return the kind of a dotted path, or None for a path outside of the schema.
+
+    All paths below a `mixed` field are `mixed`; below a list only paths with an index have a kind.
+    """
     kind: Kind = CLUSTER_SCHEMA
     for name in path.split("."):
         if kind == "mixed":
@@ -252,7 +255,10 @@ def _cast_scalar(kind: str, value: Json, path: str) -> Json:
 
 
 def _find_missing(kind: Kind, value: Json, path: str) -> list[str]:
-    """Return the dotted paths of required fields whose value is missing, null or ""."""
+    """Return the dotted paths of required fields whose value is missing, null or "".
+
+    A missing object gives the paths of the required fields in it; an empty list is a value.
+    """
     if isinstance(kind, list):
         items = value if isinstance(value, list) else []
         return [
@@ -312,6 +318,7 @@ class RegistryRecords:
 
         Raises `ApiError` 404 without a record, and 500 for a refused update, which changes nothing.
         An update may change the cluster's id, but raises 500 if the new id has a record already.
+        Required fields are not checked again.
         """
         before = self.get(cluster_id)
         after = add_ids(apply_update(before, cast_update(update)), self._create_id)

@@ -116,11 +116,11 @@ class AiosApi(PlatformApi):
         return answer_json({"message": "Cluster deleted"})
 
     def _query_clusters(self, records: RegistryRecords) -> Response:
-        """Answer the records matching the body's Mongo filter.
+        """Answer the records matching the body's Mongo filter, by their true statuses.
 
-        The setting `query_envelope` decides whether the filter stands in `query`: `raw` never,
-        `wrapped` always, otherwise both forms are understood. With `wrapped`, a bare filter counts
-        as empty and matches all records.
+        Injected faults' statuses are set after the match. The setting `query_envelope` decides
+        whether the filter stands in `query`: `raw` never, `wrapped` always, otherwise both forms
+        are understood. With `wrapped`, a bare filter counts as empty and matches all records.
         """
         body, envelope = _parse_body(), AiosSettings.load(self._store).query_envelope
         is_wrapped = set(body) == {"query"} and isinstance(body["query"], dict)

@@ -43,8 +43,8 @@ def complete_new_object(objects: ClusterObjects, kind: Kind, new: Object, namesp
     """Return a checked copy of a new object, with the API server's additions; store nothing.
 
     Added are the namespace, the `status`, and defaults of pods and claims; fields that the server
-    decides are removed. Raises `StatusError`: 400 for another namespace, 404 for a missing
-    namespace, 422 for a broken rule.
+    decides are removed. A given `status` is kept, but for pods, claims and Certifications. Raises
+    `StatusError`: 400 for another namespace, 404 for a missing namespace, 422 for a broken rule.
     """
     metadata = {**new.get("metadata", {})}
     name = metadata.get("name", "")
@@ -78,7 +78,11 @@ def complete_new_object(objects: ClusterObjects, kind: Kind, new: Object, namesp
 
 
 def check_change(objects: ClusterObjects, kind: Kind, old: Object, new: Object) -> None:
-    """Raise `StatusError` 422 or 403 if Kubernetes forbids the change from `old` to `new`."""
+    """Raise `StatusError` 422 or 403 if Kubernetes forbids the change from `old` to `new`.
+
+    Emulated are the rules of identities, labels, Kueue, Certifications and claims, and that a pod
+    stays on its node; all other fields may change.
+    """
     name = old["metadata"]["name"]
     for field in ("name", "namespace", "uid", "creationTimestamp"):
         if new["metadata"].get(field) != old["metadata"].get(field):

@@ -147,7 +147,8 @@ def find_discovery_document(
     """Return the discovery document at a path below the API's root, or None for another path.
 
     `served` has the `apiVersion`s under which kinds of a stored `apiVersion` are served, the
-    preferred one first; kinds that are missing there are served as they are stored.
+    preferred one first. An empty list hides the kinds; kinds that are missing there are served as
+    they are stored.
     """
     if path == "version":
         return VERSION

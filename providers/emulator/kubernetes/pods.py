@@ -99,8 +99,8 @@ def place_pods(objects: ClusterObjects) -> None:
     """Start pending pods on ready, uncordoned nodes with enough free GPUs and usable claims.
 
     A pod that names its node starts there even if the node is cordoned or not ready; it fails if a
-    ready, uncordoned node lacks GPUs for it. Pods without a fitting node, or with an unusable
-    claim, stay Pending.
+    ready, uncordoned node lacks GPUs for it. Pods without a fitting node stay Pending, and so do
+    pods with a claim that is missing or is not yet bound to the volume that it names.
     """
     waiting = [pod for pod in objects.list_objects(POD) if pod["status"].get("phase") == "Pending"]
     if not waiting:

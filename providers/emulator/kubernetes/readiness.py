@@ -86,7 +86,8 @@ class _CertificationRun:
     def run(self) -> None:
         """Advance the categories in order, and store the certification's status.
 
-        Does nothing for a certification that has ended.
+        Does nothing for a certification that has ended. With the setting `network_problem` the
+        certification fails before the next workflow that needs a network.
         """
         # An ended certification never changes again.
         if _find_final_condition(self._certification) is not None:
@@ -185,7 +186,7 @@ class _CertificationRun:
     def _begin_workflow(self, name: str, options: Object) -> Object | None:
         """Store and return the workflow of a category, with a config map of the nodes of each job.
 
-        None while pods use the nodes' GPUs.
+        Cordoned nodes are left out. None while pods use the other nodes' GPUs.
         """
         targets, excluded = self._choose_nodes()
         busy = {
@@ -373,7 +374,11 @@ class _CertificationRun:
     def _record_measurement(
         self, workflow: Object, job: str, category: Object, nodes: Sequence[str], end: float
     ) -> None:
-        """Add a measurement object of a finished job; none for a job on a node broken by a test."""
+        """Add a measurement object of a finished job.
+
+        None is added for a job on a node broken by a test, and for a category that measures
+        nothing.
+        """
         figures = self._compute_figures(category, nodes)
         # No figures without a finished job.
         if not figures or any(node in self._settings.broken_nodes for node in nodes):

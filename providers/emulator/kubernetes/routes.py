@@ -180,8 +180,8 @@ class KubernetesApi(PlatformApi):
         """Answer a watch with a stream of changes after the requested version.
 
         Without a numeric version the stream begins with all present objects, as ADDED. The stream
-        ends after the query's `timeoutSeconds`, by
-        default half an hour; a cluster that has ended sends no more changes.
+        ends after the query's `timeoutSeconds` of real time, by default half an hour; a cluster
+        that has ended sends no more changes.
         """
 
         def list_events(since: int) -> tuple[list[WatchEvent], int]:
@@ -331,7 +331,8 @@ def _is_selected(item: Object, address: ObjectAddress, parameters: dict[str, str
 def _parse_address(path: str) -> ObjectAddress | None:
     """Return the address of `api/v1/namespaces/NAMESPACE/pods/NAME/eviction` or a shorter path.
 
-    None for a path where the API serves nothing.
+    None for a path where the API serves nothing, such as a namespaced object without its namespace:
+    only lists span all namespaces.
     """
     parts = path.split("/")
     # The core group has no name: `api/v1`, but `apis/apps/v1`.
@@ -355,7 +356,7 @@ def _parse_address(path: str) -> ObjectAddress | None:
 def _parse_body(*, optional: bool = False) -> Any:
     """Return the request's JSON object; {} without a body if `optional`.
 
-    A PATCH may also have a list. Raises `StatusError` 400 for any other body.
+    A PATCH may also have any other JSON value. Raises `StatusError` 400 for any other body.
     """
     raw_body = request.get_data()
     if optional and not raw_body:

@@ -69,7 +69,8 @@ def sync_slurm_pods(objects: ClusterObjects, cluster: Cluster) -> None:
 def run_slinky(store: Store, objects: ClusterObjects, cluster: Cluster) -> None:
     """Drain and resume Slurm nodes as their pods and Kubernetes nodes ask, and copy topologies.
 
-    A drain with the reason of somebody else stays as it is.
+    A drain with the reason of somebody else stays as it is, and so does a node that is DOWN. Does
+    nothing where Slurm or Slinky is missing, or while Slurm's controller does not answer.
     """
     settings = KubernetesSettings.load(store)
     if cluster.settings.cluster_type != "SLURM" or not settings.slinky:
@@ -112,7 +113,10 @@ def _explain_drain(pod: Object, node: Object, *, is_requested: bool) -> str:
 
 
 def _set_drain(slurm: SlurmCluster, name: str, reason: str) -> bool:
-    """Drain a node for `reason`, or resume it without one; return whether anything changed."""
+    """Drain a node for `reason`, or resume it without one; return whether anything changed.
+
+    A node that is drained already keeps its old reason.
+    """
     is_drained = "DRAIN" in slurm.list_states(name)
     if reason and not is_drained:
         slurm.drain(name)

@@ -301,9 +301,9 @@ def _store_change(
 def delete_object(objects: ClusterObjects, address: ObjectAddress, options: Object) -> Object:
     """Delete an object and return its last state: pods after their grace period, others at once.
 
-    An object with finalizers is only marked, and removed with the last one; a second delete changes
-    nothing. Objects of a deleted namespace are removed at once, even with finalizers. Raises
-    `StatusError`: 404, 409 if a precondition in `options` fails.
+    Any other object than a pod is only marked if it has finalizers, and removed with the last one;
+    a second delete changes nothing. Objects of a deleted namespace are removed at once, even with
+    finalizers. Raises `StatusError`: 404, 409 if a precondition in `options` fails.
     """
     old = get_object(objects, address)
     _check_preconditions(address, old, options)

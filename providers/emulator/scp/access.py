@@ -212,7 +212,10 @@ def _check_headers(request: Request) -> None:
 
 
 def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
-    """Raise `ApiError` 401 for a malformed timestamp, or one too far from the platform's clock."""
+    """Raise `ApiError` 401 for a malformed timestamp, or one too far from the platform's clock.
+
+    The timestamp has 13 digits, of milliseconds; `now` is the real time in unix seconds.
+    """
     # Milliseconds, as in the document: 13 digits until the year 2286; seconds have 10.
     if not re.fullmatch(r"[0-9]{13}", timestamp):
         raise _make_unauthorized(

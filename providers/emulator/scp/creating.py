@@ -93,7 +93,8 @@ def _require_joinable_fabric(
 def _create_fabric(context: ScpRequestContext, body: CreateGpuNodes) -> Fabric:
     """Store a new fabric, which appears after two minutes, and return the fabric.
 
-    Raises `ApiError` 400 for a name in use within the pool.
+    A stuck one stays CREATING; the first server decides the fabric's server type. Raises `ApiError`
+    400 for a name in use within the pool.
     """
     fabric_details, inventory = body.cluster_fabric_details, context.inventory
     if inventory.has_fabric_named(fabric_details.cluster_fabric_name, fabric_details.node_pool_id):
@@ -127,7 +128,8 @@ def _create_fabric(context: ScpRequestContext, body: CreateGpuNodes) -> Fabric:
 def _check_names_and_addresses(inventory: ScpInventory, body: CreateGpuNodes) -> None:
     """Raise `ApiError` 400 for node names, addresses and public IPs in use or repeated.
 
-    That names are unique is ours.
+    Addresses are compared within the subnet, and public IPs only for servers with NAT. That names
+    are unique is ours.
     """
     live_nodes, servers = inventory.list_live_nodes(), body.server_details
     used_addresses = {

@@ -149,7 +149,8 @@ class GpuNode(BaseModel, frozen=True):
     def plan_nat(self, change: ChangeTiming, nat: Nat | None) -> Self:
         """Return the node with another public address from the end of the change on, or with none.
 
-        The node is EDITING meanwhile. A change planned earlier does not come.
+        The node is EDITING meanwhile. A change planned earlier does not come. A stuck or rolled
+        back change leaves the address as it is.
         """
         node, done_at = self._plan_edit(change, _NAT_SECONDS)
         # A later change replaces a planned one: only what has happened stays.

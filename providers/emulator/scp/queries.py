@@ -55,8 +55,8 @@ class ListQuery:
     ) -> "ListQuery":
         """Return the parsed parameters of a list request.
 
-        Raises `ApiError` 400 for an unknown parameter, another sort field or order, and a bad
-        number.
+        Parameters that are empty or `null` count as missing. Raises `ApiError` 400 for an unknown
+        parameter, another sort field or order, and a bad number.
 
         Args:
             args: the parameters of the request.

@@ -176,8 +176,8 @@ def _find_column_letters(row_format: str) -> set[str]:
 def _run_scancel(slurm: SlurmCluster, arguments: list[str]) -> str:
     """Run `scancel`: cancel the active jobs with the labels or of the users. Prints nothing.
 
-    Raises `CommandRefused` for a malformed label, and cancels nothing then. Unknown jobs are
-    ignored.
+    Raises `CommandRefused` for a malformed label, and `GetoptError` for an option that is not
+    emulated, and cancels nothing then. Unknown jobs are ignored.
     """
     parsed_options, labels = gnu_getopt(arguments, "vQu:", ["quiet", "verbose", "user="])
     jobs = [job for label in labels for job in slurm.find_jobs(label)]
@@ -225,8 +225,9 @@ def run_sbatch(slurm: SlurmCluster, arguments: list[str]) -> str:
     With --parsable the line has only the number. `sleep SECONDS` and `sleep infinity` last by the
     emulator's clock. Any other script is a measurement of its nodes: length, exit code and output
     are those that tests have set (`Measurement`), followed by the lines that the script echoes with
-    its `$code`. Raises `CommandRefused` without --wrap, for an unknown node and for a malformed
-    number, and `GetoptError` for an option that is not emulated.
+    its `$code`. Some options, such as --time, are accepted without an effect. Raises
+    `CommandRefused` without --wrap, for an unknown node and for a malformed number, and
+    `GetoptError` for an option that is not emulated.
     """
     parsed_options, scripts = gnu_getopt(arguments, _SBATCH_SHORT_OPTIONS, _SBATCH_LONG_OPTIONS)
     options = {

@@ -116,7 +116,11 @@ def _format_ranges(numbers: list[int]) -> str:
 
 
 def _format_row(row_format: str, get_field: Callable[[str], str]) -> str:
-    """Return a row in a format of `squeue -o`; `get_field` returns the field for a letter."""
+    """Return a row in a format of `squeue -o`; `get_field` returns the field for a letter.
+
+    A field is cut and padded to the width in the format; a dot (`%.18i`) aligns the field to the
+    right.
+    """
 
     def format_field(field: re.Match[str]) -> str:
         dot, width, letter = field.groups()

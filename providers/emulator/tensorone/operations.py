@@ -138,9 +138,10 @@ def update_cluster(
 def start_cluster(context: TensorOneRequestContext, cluster_id: str, body: StartCluster) -> Cluster:
     """Begin to start a stopped cluster, with the changes of the body, and return the cluster.
 
-    Environment variables and limits of the body are merged into the old ones. A snapshot to restore
-    only has to exist. Raises `ApiError`: 404 for a missing cluster or snapshot, 409 in another
-    status, 400 for invalid changes, 422 without enough free GPUs.
+    Environment variables and limits of the body are merged into the old ones; port mappings replace
+    the old ones. A snapshot to restore only has to exist. Raises `ApiError`: 404 for a missing
+    cluster or snapshot, 409 in another status, 400 for invalid changes, 422 without enough free
+    GPUs.
     """
     cluster = context.inventory.get_cluster(cluster_id)
     status = cluster.get_status(context.now)
@@ -278,8 +279,8 @@ def _apply_configuration(spec: Spec, configuration: Configuration) -> Spec:
 def _check_stock(context: TensorOneRequestContext, spec: Spec) -> None:
     """Raise `ApiError` for more GPUs than a cluster may have (400) or than are free (422).
 
-    GPU types without a setting `capacity` are always free; with an injected fault of capacity none
-    is.
+    The setting `capacity` has the free GPUs of a type, which clusters do not use up; types without
+    the setting are always free. With an injected fault of capacity no GPU is free.
     """
     max_gpus = catalogue.GPU_TYPES[spec.gpu_type].max_per_cluster
     if spec.gpu_count > max_gpus:

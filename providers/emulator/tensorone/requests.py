@@ -186,8 +186,8 @@ def select_page(
     """Return the clusters of the query's page, and the page's numbers for the answer.
 
     The query has filters, order, page number and page size; the default is the newest 20. A page
-    beyond the last is empty. Raises `ApiError` 400 for a malformed parameter; unknown parameters
-    are ignored.
+    beyond the last is empty. Raises `ApiError` 400 for a malformed parameter (for a bound only when
+    a cluster is compared with it); unknown parameters are ignored.
     """
     matches = [cluster for cluster in clusters if _matches_query(cluster, query, now)]
     sort_field = query.get("sort_by", "created_at")

@@ -61,7 +61,7 @@ def check_new_cluster(body: CreateCluster, now: float) -> None:
 def check_change(body: UpdateCluster, settings: ClusterSettings) -> None:
     """Raise `ApiError` 400 for the first rule broken by a change of a cluster with `settings`.
 
-    Add-ons are not checked.
+    Add-ons are not checked, nor whether a new end of the reservation is in the future.
     """
     num_gpus = settings.num_gpus if body.num_gpus is None else body.num_gpus
     _check_sizes(num_gpus, body)
@@ -94,8 +94,8 @@ def _check_location(body: CreateCluster) -> None:
 def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
     """Raise `ApiError` 400 for numbers of GPUs that are not multiples of 8, or too large parts.
 
-    `num_gpus` has to be positive; reserved and pooled GPUs are parts of it. Preemptible ones come
-    on top, without a limit.
+    `num_gpus` has to be positive; reserved and pooled GPUs are parts of it, and checked only where
+    `body` names them. Preemptible ones come on top, without a limit.
     """
     # A worker is a whole host of eight GPUs; the document has no smaller step.
     if num_gpus <= 0 or num_gpus % _GPU_COUNT_STEP:

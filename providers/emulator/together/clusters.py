@@ -265,7 +265,8 @@ class Cluster(BaseModel, frozen=True):
         """Return the cluster with workers planned for `num_gpus`; the control plane runs on.
 
         When the cluster shrinks, the hosts named in `removed_first` are removed before the others,
-        the newest first. A stuck change adds and removes no worker.
+        the newest first. A stuck change stays `WaitingForDataPlaneNodes`, and adds and removes no
+        worker, not even one planned earlier.
         """
         plan = schedule_stages((_DATA_PLANE, *_SOFTWARE), now)
         past_statuses = select_past_steps(self.statuses, now)

@@ -203,7 +203,8 @@ class TogetherOperations:
 
         A cluster that is not on its way to Ready is scaled again even if the size is the same; if
         it has no control plane, its creation begins again instead. Another type is installed only
-        on a Ready cluster. If nothing of this is needed, `new` is returned unchanged.
+        on a Ready cluster. If nothing of this is needed, or the cluster is paused without credit,
+        `new` is returned unchanged.
         """
         now = self.now
         if old.get_status(now) == PAUSED_WITHOUT_CREDIT:
@@ -238,7 +239,7 @@ class TogetherOperations:
 
         A volume that was created with the cluster is deleted, too, unless it is lifecycle
         independent. A cluster paused without credit is deleted as any other. A second delete
-        changes nothing (ours). Raises `ApiError` 404.
+        changes nothing (ours), but begins a stuck deletion again. Raises `ApiError` 404.
         """
         cluster = self.get_cluster(cluster_id)
         # A stuck deletion has no `gone_at`: the second delete begins it again.
@@ -252,7 +253,11 @@ class TogetherOperations:
             )
 
     def cluster_to_json(self, cluster: Cluster, volume: Volume | None) -> dict[str, Any]:
-        """Return the API's view of a cluster with `volume`, kubeconfig and latest repairs."""
+        """Return the API's view of a cluster with `volume`, kubeconfig and latest repairs.
+
+        A cluster with an SSH CA and no `oidc_config` of its own shows that of the emulator's
+        sign-in.
+        """
         token = self._store.derive_token(cluster.cluster_id)
         server = f"{self._address}/kubernetes/{cluster.cluster_id}"
         credential = build_kubeconfig(server, cluster.settings.cluster_name, token)
@@ -270,8 +275,9 @@ class TogetherOperations:
     def create_volume(self, body: CreateVolume, effects: FaultEffects) -> Volume:
         """Store and return a new volume.
 
-        Raises `ApiError`: 402 without credit, 400 for an unknown region or another one than the
-        named cluster's, 404 for a missing cluster.
+        A cluster in the body only has to exist; it does not get the volume. Raises `ApiError`: 402
+        without credit, 400 for an unknown region or another one than the named cluster's, 404 for a
+        missing cluster.
         """
         now = self.now
         self._refuse_without_credit()
@@ -330,7 +336,7 @@ class TogetherOperations:
         return resized
 
     def delete_volume(self, volume_id: str, effects: FaultEffects) -> None:
-        """Begin to delete a volume; a second delete changes nothing.
+        """Begin to delete a volume; a second delete changes nothing, unless the first is stuck.
 
         Raises `ApiError`: 404, 409 while a cluster has the volume (the code is ours).
         """
@@ -368,7 +374,8 @@ class TogetherOperations:
     def _apply_credit(self, cluster: Cluster, *, is_exhausted: bool) -> None:
         """Pause or resume a cluster by the account's credit, and store the cluster.
 
-        A planned deletion of the cluster also plans the release of the volume.
+        A planned deletion of the cluster also plans the release of the volume; a cancelled one
+        cancels the release.
         """
         changed = cluster.apply_credit(self.now, is_exhausted=is_exhausted)
         self._save_cluster(changed)

@@ -236,7 +236,7 @@ class Remediations:
 
         The caller stores the cluster. A second request of the same id, machine and mode returns the
         first repair and the cluster unchanged. Raises `ApiError`: 404 without the running machine,
-        409 if another repair has the id or is open on the machine.
+        also for a second request, 409 if another repair has the id or is open on the machine.
         """
         worker = require_worker(cluster, instance_id, self._now)
         for other in self.list_remediations(cluster.cluster_id):

@@ -146,7 +146,7 @@ class TogetherApi(PlatformApi):
     def _list_clusters(self, operations: TogetherOperations) -> Response:
         """Answer the clusters of the query's project, or all, with injected faults' statuses.
 
-        A fault may first preempt the nodes of all these clusters.
+        A fault may first remove the running preemptible nodes of all these clusters.
         """
         clusters = operations.list_clusters(request.args.get("projectId"))
         # The nodes are taken before the answer, so that the client sees the loss in this very list.
@@ -222,9 +222,10 @@ class TogetherApi(PlatformApi):
     ) -> Response:
         """Answer a page of a machine's remediations, the newest first by default.
 
-        The query filters by mode, state and trigger, and sets order and page. The SDK has the name
-        of `order_by` alone; its values are ours. Raises `ApiError`: 404 without the cluster, 400
-        for a bad parameter.
+        The query filters by mode, state and trigger, and sets order and page (at most 50
+        remediations). The SDK has the name of `order_by` alone; its values are ours. An unknown
+        machine has no remediations. Raises `ApiError`: 404 without the cluster, 400 for a bad
+        parameter.
         """
         operations.get_cluster(cluster_id)
         remediations = operations.remediations.list_remediations(cluster_id, instance_id)

@@ -89,7 +89,10 @@ class SshAccessApi(PlatformApi):
         return Response(status=302, headers={"Location": f"{query.get('redirect_uri')}?{answer}"})
 
     def _exchange_code(self, operations: TogetherOperations, cluster_id: str) -> Response:
-        """Answer an identity token for a code and its verifier, once. Raises `Refusal` 400."""
+        """Answer an identity token for a code and its verifier, once.
+
+        Raises `Refusal` 400, after which the code is still valid, and 404 without an SSH CA.
+        """
         _require_authority(operations, cluster_id)
         form = request.form
         stored_login = self._store.get(_CODE_KIND, form.get("code", ""))
@@ -105,7 +108,11 @@ class SshAccessApi(PlatformApi):
         return answer_json({"id_token": token, "token_type": "bearer", "expires_in": 3600})
 
     def _sign(self, operations: TogetherOperations, cluster_id: str) -> Response:
-        """Answer a certificate of the key in the body. Raises `Refusal` 400, 401 and 404."""
+        """Answer a certificate of the key in the body. Raises `Refusal` 400, 401 and 404.
+
+        The certificate's 16 hours begin at the real time, not at that of the emulator's clock. A
+        token may be used again.
+        """
         _require_authority(operations, cluster_id)
         body = request.get_json()
         if self._store.get(_TOKEN_KIND, str(body.get("OTT"))) != cluster_id:
