@@ -116,6 +116,9 @@ class ConfigKeys:
     def find_key(self, key: str) -> ConfigKey:
         """Return the known facts about a key.
 
+        A key that nothing declares, but a program may read, has no facts: any value passes its
+        check.
+
         Raises:
             UnknownKey: nothing reads the key; the hint has the nearest one.
         """

@@ -278,8 +278,7 @@ class Console:
         """Return the names that may follow `steps` in an expression; nothing after unknown steps.
 
         The steps lead from the root to a section, a resource, an instance and then a property. A
-        resource
-        that is a single one has no step for the instance.
+        resource that is a single one has no step for the instance.
         """
         names = self.scope.names
         if not steps:

@@ -44,7 +44,7 @@ class ClusterClaims:
 
 
 def collect_claims(program: Program, entries: Sequence[ResourceState]) -> list[ClusterClaims]:
-    """Return the volume claims of a program by cluster.
+    """Run a program, change nothing, and return its volume claims by cluster.
 
     `entries` are the resources of the stack's state: only their ids and outputs are known.
 

@@ -56,6 +56,8 @@ def query_offers(
 ) -> Offers:
     """Return the offers of the named platforms, or of all platforms if none is named.
 
+    A platform without credentials, or one that fails, is noted in the result.
+
     Raises:
         EngineError: a platform has no list of offers.
     """

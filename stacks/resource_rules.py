@@ -69,7 +69,10 @@ _RECORD, _RECORD_NODE = _list_types("aios", "Cluster"), _list_types("aios", "Gpu
 
 
 def check_volume_region(cluster: Registration, others: RegistrationIndex) -> Iterator[Problem]:
-    """Yield a problem if a Together cluster uses a shared volume of another region."""
+    """Yield a problem if a Together cluster uses a shared volume of another region.
+
+    Only a volume that the program declares is checked, if both regions are known texts.
+    """
     if cluster.type not in _CLUSTER:
         return
     # A volume that is given by a literal id has no declaration in this program.

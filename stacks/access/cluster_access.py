@@ -90,8 +90,7 @@ def _iterate_clusters(
     """Yield the clusters among `entries`, with the ways to reach each, as the platforms answer.
 
     With `offline`, or for a platform that gives no answer, the outputs of the state are used. A
-    cluster
-    that no longer exists is yielded without any way to reach the cluster.
+    cluster that no longer exists is yielded without any way to reach the cluster.
     """
     state_location = get_state_location(stack.backend, stack.project.name, stack.name)
     read_results = [None] * len(entries) if offline else read_resources(stack, config, entries)

@@ -53,7 +53,8 @@ class KubeconfigDocument:
     def get_entries(self, section: str) -> dict[str, Mapping[str, Any]]:
         """Return the entries of a section by name.
 
-        An entry is the object under `cluster`, `context` or `user`.
+        An entry is the object under `cluster`, `context` or `user`; an empty object if that is
+        missing. Entries without a name are left out.
         """
         entries: dict[str, Mapping[str, Any]] = {}
         items = self.content.get(section) or ()
@@ -68,7 +69,10 @@ class KubeconfigDocument:
         return int(self._source.find_entry(section, name)[1].start_mark.line) + 1
 
     def record_values(self, *keys: str) -> FormerValues:
-        """Return the texts behind the given keys, as far as filling the keys loses the texts."""
+        """Return the texts behind keys that filling them would lose; None for a missing key.
+
+        A key that already has entries is left out.
+        """
         values: FormerValues = {}
         for key in keys:
             member = self._source.members.get(key)
@@ -90,7 +94,8 @@ class KubeconfigDocument:
     def remove_entry(self, section: str, name: str, former_values: FormerValues) -> Self:
         """Return the document without an entry.
 
-        An emptied section gets its former value, if known.
+        An emptied section gets its former value, or is removed if it did not exist before; without
+        a former value it is an empty list.
         """
         index, _ = self._source.find_entry(section, name)
         remaining_entries = [

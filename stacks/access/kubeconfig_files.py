@@ -84,10 +84,9 @@ class KubeconfigFiles:
         choose. Each file gets all of its credentials or none.
 
         Raises:
-            EngineError: a file is inside of `project` or cannot be changed, or a name is taken
+            EngineError: a file is inside of `project` or cannot be changed, a name is taken
                 (`replace_foreign` applies only to the chosen file), or another file sets the
-                current
-                context that `make_current` would change.
+                current context that `make_current` would change.
         """
         credentials_by_file: dict[UserFile, list[Credential]] = {}
         has_current = False

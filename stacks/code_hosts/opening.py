@@ -15,7 +15,8 @@ from gpuform.stacks.code_hosts.review_target import CodeHost, ReviewTarget, read
 def open_code_host(place: ReviewTarget, environ: Mapping[str, str]) -> Iterator[CodeHost]:
     """Yield the code host of `place`, and close its client afterwards.
 
-    Raises MissingCredentials if the environment has no token.
+    Raises MissingCredentials if the environment has no token, GpuformError if the token is not
+    valid.
     """
     token = read_token(place.code_host, environ)
     code_host = (GitHub if place.code_host == "github" else GitLab)(place, token)

@@ -138,7 +138,10 @@ class OutputIndex:
         )
 
     def split_text(self, text: str, *, secret: bool = False) -> list[str | AnyReference]:
-        """Return a text as a list of literal parts and references."""
+        """Return a text as a list of literal parts and references.
+
+        A reference to a resource itself gets the step `id`. An empty text has no parts.
+        """
         parts: list[str | AnyReference] = []
         position = 0
         for begin, end, reference in self._find_references_in(text, secret):
@@ -152,7 +155,8 @@ class OutputIndex:
     ) -> Iterator[tuple[int, int, AnyReference]]:
         """Yield start, end and reference of each output in the text; unknown texts are left out.
 
-        With `secret`, secret outputs go first.
+        Without a placeholder pattern, very short texts are not searched. With `secret`, secret
+        outputs go first.
         """
         pattern = self.placeholder_pattern or self._build_text_pattern()
         for match in pattern.finditer(text) if pattern else ():

@@ -57,7 +57,7 @@ def to_variable_name(name: str) -> str:
 def render_literal(value: Value, names: VariableLookup) -> str:
     """Return a value as a Python expression on one line.
 
-    `Code` may stand in the value at any depth.
+    `Code` may stand in the value at any depth. A float without a fraction is written as an integer.
     """
     if isinstance(value, Code):
         return value.text

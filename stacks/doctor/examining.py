@@ -70,8 +70,7 @@ def _find_project(examination: Examination, directory: Path) -> Project | None:
     """Return the project, also one in another language, or None outside of a project.
 
     Adds a warning outside of a project, and for another language a note: only the state can be
-    examined
-    then.
+    examined then.
     """
     try:
         return find_project(directory)

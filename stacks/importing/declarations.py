@@ -341,9 +341,8 @@ class _DeclarationBuilder:
 
         `inputs` are the values that are there already. A required secret becomes a reference to the
         configuration variable of the field's name, which is added to `variables` and, without a
-        value in
-        the stack, to `problems`. Other required fields, and the `import_field`, are added to
-        `problems`.
+        value in the stack, to `problems`. Other required fields, and the `import_field`, are added
+        to `problems`.
         """
         missing_values: dict[str, Value] = {}
         for name, field_ in model.model_fields.items():
@@ -363,7 +362,7 @@ class _DeclarationBuilder:
         return missing_values
 
     def _require_variable(self, variable: str) -> None:
-        """Declare a secret variable, and add a problem if the stack sets no value."""
+        """Declare a secret variable; add a problem if neither stack nor topology has a value."""
         self.variables.setdefault(variable, ConfigEntry(variable, {"secret": True}))
         if variable not in self.options.config and variable not in self.options.defaulted_variables:
             problem = (

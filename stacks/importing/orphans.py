@@ -107,10 +107,8 @@ def find_orphans(search: OrphanSearch) -> OrphanReport:
     """Compare the platforms' objects with the states of all stacks, and change nothing.
 
     Only objects of the minimum age, or of unknown age, are reported, and creates whose end is
-    unknown.
-    A platform or a state that cannot be read is reported in `failures`, not raised; a platform
-    without
-    credentials that nobody named is in `unasked_platforms`.
+    unknown. A platform or a state that cannot be read is reported in `failures`, not raised; a
+    platform without credentials that nobody named is in `unasked_platforms`.
     """
     report = OrphanReport()
     # The lists come first: what a run makes meanwhile is in its state by the time that is read.

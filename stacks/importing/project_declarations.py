@@ -83,7 +83,10 @@ class FileEdit:
             raise ImportRefused(f"{self.path} cannot be written: {error.strerror}") from error
 
     def undo(self) -> None:
-        """Restore the earlier text or delete the new file, unless somebody changed the file."""
+        """Restore the earlier text or delete the new file, unless somebody changed the file.
+
+        Raises ImportRefused or OSError if the file cannot be read or restored.
+        """
         # Somebody may have edited the file while the import ran.
         if read_text_file(self.path) != self.after or self.before == self.after:
             return

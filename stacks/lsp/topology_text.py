@@ -213,7 +213,10 @@ class TopologyText:
         )
 
     def find_meant_entry(self, line: int, column: int) -> tuple[Path, NamedEntry] | None:
-        """Return the file and the entry at the cursor, by key or by reference, or None."""
+        """Return the file and the entry whose name is at the cursor, as key or in a reference.
+
+        None for another step of a reference, such as its section.
+        """
         own_entry = self._find_own_entry(line, column)
         if own_entry is not None:
             return self.path, own_entry

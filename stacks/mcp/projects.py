@@ -201,7 +201,7 @@ class Projects:
         return path
 
     def _require_own_includes(self, project: Project, name: str, topology_text: str) -> None:
-        """Raise RequestRefused if a proposed topology includes a file outside of the project.
+        """Raise RequestRefused if a proposed topology includes a file outside, or a settings file.
 
         Problems of an included file are reported to the agent, and would show the file's content.
         """

@@ -152,7 +152,10 @@ def inspect_killed_run(spec: CaseRunSpec) -> RunReport:
 
 @contextmanager
 def _serve_emulator(spec: CaseRunSpec) -> Iterator[Server]:
-    """Serve the case's emulator, which everything in this process contacts from now on."""
+    """Serve the case's emulator, which everything in this process contacts from now on.
+
+    The environment variables of platforms, Pulumi and gpuform are replaced, and stay replaced.
+    """
     store = spec.folder / "emulator.db"
     with serve(spec.port, store, seed=_SEED, start=_START_TIMESTAMP) as server:
         # Settings of the person who runs the tests must not change the result.
@@ -238,6 +241,7 @@ class _CaseStack:
     def prepare(self, server: Server) -> SelectedStack:
         """Create and return the stack, with its configuration, state and referenced stacks.
 
+        With a state file, a preview finds the declared secrets before the objects are created.
         Raises CaseError for an invalid field of the case.
         """
         spec, workspace = self._spec, self._workspace
@@ -339,7 +343,10 @@ class _CaseStack:
                 setting.set(_format_config_value(value), None)
 
     def _create_referenced_stack(self, name: str, outputs: Mapping[str, Any]) -> None:
-        """Create the state of another stack, PROJECT/STACK, with `outputs`."""
+        """Create the state of another stack, PROJECT/STACK, with `outputs`.
+
+        Raises EngineError for a name of another form.
+        """
         project, _, stack = name.removeprefix("organization/").partition("/")
         if not project or not stack or "/" in stack:
             raise EngineError(

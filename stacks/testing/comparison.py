@@ -89,7 +89,10 @@ class _Comparison:
             yield from self._compare_hourly_cost(expect.hourly_cost)
 
     def _compare_final_state(self, expect: ExpectInputs) -> Iterator[UnmetExpectation]:
-        """Yield the findings on the final state: resources, outputs and objects."""
+        """Yield the findings on the final state: resources, outputs and objects.
+
+        An `absent` name is a finding also if nothing of that name ever existed or is declared.
+        """
         for name, values in (expect.resources or {}).items():
             yield from self._compare_resource(name, values)
         for number, name in enumerate(expect.absent or ()):
@@ -180,7 +183,10 @@ class _Comparison:
                 yield self._create_finding((field_name, number), finding)
 
     def _compare_actions(self, expected_actions: Mapping[str, str]) -> Iterator[UnmetExpectation]:
-        """Yield a finding for each differing planned action, and for each unexpected change."""
+        """Yield a finding for each differing planned action, and for each unexpected change.
+
+        A resource that `expected_actions` does not name must stay the same, or only be read.
+        """
         if self.report.plan is None:
             yield self._create_finding(("plan",), "the run has no plan")
             return
@@ -276,7 +282,10 @@ class _Comparison:
     def _compare_hourly_cost(
         self, expected_costs: Mapping[str, float]
     ) -> Iterator[UnmetExpectation]:
-        """Yield a finding for each currency whose cost after the run differs or is unknown."""
+        """Yield a finding for each currency whose cost after the run differs or is unknown.
+
+        Half a cent more or less is no difference. A plan that leaves nothing costs 0.
+        """
         plan = self.report.plan
         after = plan.cost.after if plan is not None and plan.cost is not None else None
         cost = {} if after is None else after.sum_hourly_costs()
@@ -388,8 +397,7 @@ class _Comparison:
         """Yield a finding if the actual value is missing or does not match the expected one.
 
         None as `actual` means missing. `steps` locate the expectation below `expect`. A secret
-        value is
-        not shown.
+        value is not shown.
         """
         if actual is None:
             yield self._create_finding(steps, f"{label} does not exist")
@@ -411,8 +419,7 @@ class _Comparison:
     def _list_known_names(self) -> list[str] | None:
         """Return the names and addresses of all resources in the old state, plan and program.
 
-        None means that a Python program failed before its plan, so that its declarations are
-        unknown.
+        None means that the run failed before its plan, so that the declarations are unknown.
         """
         plan, entries = self.report.plan, self.report.entries
         if plan is None and not entries:

@@ -113,8 +113,8 @@ def list_unused_snapshots(cases: Iterable[Case]) -> list[Path]:
     """Return the snapshots beside the files of `cases` without a case of their own.
 
     The caller has read every case of these files: a snapshot of a case left out by a filter would
-    count as
-    unused. Files not written by `--update` are never returned, and neither are unreadable ones.
+    count as unused. Files not written by `--update` are never returned, and neither are unreadable
+    ones.
     """
     cases = list(cases)
     used_paths = {get_snapshot_path(case) for case in cases if case.expect.snapshot}

@@ -96,8 +96,7 @@ class ExpressionResolver:
         """Return the value of a quoted text with `${...}` expressions.
 
         A single expression keeps its type. Otherwise the result is a text, or an InterpolatedText
-        if a
-        part is a reference.
+        if a part is a reference.
 
         Raises:
             UnresolvedExpression: a part cannot be resolved, or is a boolean, null, list or object.

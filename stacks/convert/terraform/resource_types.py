@@ -289,7 +289,8 @@ def _convert_pool_path(
 ) -> Sequence[Step] | None:
     """Return the steps to the output with the value of a pool's attribute, or None without one.
 
-    `server_details[0].id` becomes `gpu_nodes.KEY.id`, `server_details[*].id` becomes `node_ids`.
+    `server_details[0].id` becomes `gpu_nodes.KEY.id`, `server_details[*].id` becomes `node_ids`,
+    and `cluster_fabric_details.NAME` becomes NAME; other attributes keep their steps.
     """
     if steps[0] == "cluster_fabric_details":
         return steps[1:] or None
