@@ -166,7 +166,8 @@ class _ImportedNames:
             return self._kinds.get(function.id)
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
             platform = self.platforms.get(function.value.id)
-            return (platform, function.attr) if platform else None
+            # A platform's module has look-ups beside its kinds.
+            return (platform, function.attr) if platform and function.attr in KINDS else None
         return None
 
 

@@ -81,6 +81,12 @@ def test_add_resources_appends_statements_and_extends_the_imports() -> None:
     assert with_more.count("import aios, together") == 1
 
 
+def test_a_lookup_is_not_a_resource_call() -> None:
+    program = 'from gpuform.providers import scp\n\nimages = scp.images("kr-west1")\n'
+
+    assert find_resource_calls(program, "p.py") == []
+
+
 @pytest.mark.parametrize(
     ("call", "remaining_call"),
     [
