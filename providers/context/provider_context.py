@@ -131,11 +131,19 @@ class ProviderContext:
     """Closed when the call ends. Holds the claim on the name that a create uses."""
     secrets: set[str] = field(default_factory=set, repr=False)
     """The texts that no message of this call may contain; see `add_secrets`."""
+    shown_warnings: set[str] = field(default_factory=set, repr=False)
+    """The texts that `warn_once` has shown in this call."""
 
     def __post_init__(self) -> None:
         self.on_progress = self._wrap_with_redaction(self.on_progress)
         self.on_warning = self._wrap_with_redaction(self.on_warning)
         self.on_skipped_check = self._wrap_with_redaction(self.on_skipped_check)
+
+    def warn_once(self, text: str) -> None:
+        """Show a warning, unless this call has shown the same text before."""
+        if text not in self.shown_warnings:
+            self.shown_warnings.add(text)
+            self.on_warning(text)
 
     def add_secrets(self, values: Iterable[Any]) -> None:
         """Add every text in `values`, at any depth, to the secrets of this call."""

@@ -158,7 +158,7 @@ class GpuNodeOperations:
                 )
 
         def has_name(id_: str) -> bool:
-            node = SingleNode(client, id_, None).refresh()
+            node = SingleNode(context, client, id_).refresh()
             return node is not None and node.gpu_node_name == name
 
         def send() -> str:
@@ -187,7 +187,7 @@ class GpuNodeOperations:
                 as declared at the deadline.
         """
         client = self._get_client_for_inputs(inputs)
-        node = SingleNode(client, object_id, _get_known_public_ip(context, inputs))
+        node = SingleNode(context, client, object_id, _get_known_public_ip(context, inputs))
         steps = NodeSteps(client, node)
         declared_node = parse_declared_node(inputs.dump_declared())
         fabric = TargetFabric(id=inputs.cluster_fabric_id)
@@ -239,7 +239,9 @@ class GpuNodeOperations:
         leaves the public address out, and has the observed lock and state.
         """
         client = self._get_client(known_inputs)
-        node = SingleNode(client, object_id, context.stored_properties.get("public_ip_address_id"))
+        node = SingleNode(
+            context, client, object_id, context.stored_properties.get("public_ip_address_id")
+        )
         node_outputs = node.refresh()
         if node_outputs is None:
             return None
@@ -283,7 +285,7 @@ class GpuNodeOperations:
                 keep the node.
         """
         client = self._get_client_for_inputs(inputs)
-        node = SingleNode(client, object_id, None)
+        node = SingleNode(context, client, object_id)
         node_outputs = node.refresh()
         if node_outputs is None:
             return
@@ -319,7 +321,7 @@ class GpuNodeOperations:
         None if the node stays or is missing. None, too, without a declared scheduler that reports
         the jobs, which is reported as a skipped check.
         """
-        node_outputs = SingleNode(self._get_client_for_inputs(inputs), object_id, None).refresh()
+        node_outputs = SingleNode(context, self._get_client_for_inputs(inputs), object_id).refresh()
         if node_outputs is None:
             return None
         return _build_drainer(context, object_id, inputs.dump_declared()).predict_removed_nodes(
@@ -338,7 +340,7 @@ class GpuNodeOperations:
         None if the node is missing or being deleted. None, too, without a declared scheduler that
         reports the jobs, which is reported as a skipped check.
         """
-        node_outputs = SingleNode(self._get_client(known_inputs), object_id, None).refresh()
+        node_outputs = SingleNode(context, self._get_client(known_inputs), object_id).refresh()
         if node_outputs is None or is_terminating(node_outputs.state):
             return None
         eviction = NodeEviction({node_outputs.gpu_node_name: because})
@@ -370,7 +372,7 @@ class GpuNodeOperations:
                 unlock a locked node, or the time is over.
         """
         client = self._get_client(known_inputs)
-        node = SingleNode(client, object_id, None)
+        node = SingleNode(context, client, object_id)
         steps = NodeSteps(client, node)
         drainer, existing_node = _build_drainer(context, object_id, known_inputs), node.refresh()
         if existing_node is not None and not is_terminating(existing_node.state):

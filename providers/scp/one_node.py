@@ -6,10 +6,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import DeclaredNode
-from gpuform.providers.scp.pool import build_server_details, build_tags, node_to_outputs
+from gpuform.providers.scp.pool import (
+    build_server_details,
+    build_tags,
+    keep_stored_zones,
+    node_to_outputs,
+)
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
@@ -20,7 +26,14 @@ from gpuform.schemas.scp.statuses import FAILED_NODE_STATES
 class SingleNode:
     """The node during one call; `last` is how the platform showed it at the last refresh."""
 
-    def __init__(self, client: ScpClient, id_: str, public_ip_address_id: str | None) -> None:
+    def __init__(
+        self,
+        context: ProviderContext,
+        client: ScpClient,
+        id_: str,
+        public_ip_address_id: str | None = None,
+    ) -> None:
+        self._context = context
         self._client = client
         self._id = id_
         self._public_ip = public_ip_address_id
@@ -30,12 +43,19 @@ class SingleNode:
     def refresh(self) -> NodeOutputs | None:
         """Read and return the node, and keep SCP's answer in `last`; None if the node is gone.
 
+        In both the node is in the zone that the state has, if the state has one.
         Many readers at a time share their requests.
         """
         try:
-            self.last = self._client.get_node_listing().read_one(self._id)
+            node = self._client.get_node_listing().read_one(self._id)
         except NotFound:
             return None
+        stored = self._context.stored_properties
+        # Without "ready" no run has seen the node: the zone is that of a declaration to import.
+        stored_zone = stored.get("zone") if "ready" in stored else None
+        (self.last,) = keep_stored_zones(
+            self._context, self._client, [node], {node.id: stored_zone}
+        )
         return node_to_outputs(self.last, self._public_ip)
 
     def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:  # noqa: ARG002 - there is one

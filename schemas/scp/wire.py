@@ -35,14 +35,20 @@ def _read_or_empty(value: Any, read: Callable[[Any], Any]) -> Any:
     return _read_or_none(value, read) or ""
 
 
+def _read_zone(value: Any, read: Callable[[Any], Any]) -> Any:
+    """Return a zone of SCP's answer; empty for another form, and for a placeholder such as `-`."""
+    zone = _read_or_empty(value, read)
+    return zone if any(character.isalnum() for character in zone) else ""
+
+
 LenientText = Annotated[str, WrapValidator(_read_or_empty)]
 """Text that is only shown.
 
 A value that is not text becomes "", so that it does not make an answer unreadable.
 """
 
-LenientName = Annotated[Line, WrapValidator(_read_or_empty)]
-"""A name that may be absent or null. A value that is not one line of text becomes ""."""
+LenientZone = Annotated[Line, WrapValidator(_read_zone)]
+"""An availability zone that may be absent, null or a placeholder. It is "" then."""
 
 LenientTime = Annotated[str | None, WrapValidator(_read_or_none)]
 """A time that is only shown. Anything else becomes None."""
@@ -94,7 +100,7 @@ class GpuNode(ScpModel):
     pfs_ip: tuple[str, ...] = ()
     time_zone: LenientText = ""
     # Availability zone, such as kr-west1-a; only API 1.3 has it.
-    zone: LenientName = ""
+    zone: LenientZone = ""
     created_at: LenientTime = None
     created_by: LenientText = ""
     modified_at: LenientTime = None

@@ -113,7 +113,9 @@ class ScpClient:
 
         matching_nodes = [
             node
-            for node in read_all_pages(read_page, lambda node: node.id)
+            for node in map(
+                self._drop_foreign_zone, read_all_pages(read_page, lambda node: node.id)
+            )
             if _has_values(node, exact_filters)
             and (state is not None or node.state != NodeState.TERMINATED)
         ]
@@ -126,7 +128,7 @@ class ScpClient:
             NotFound: the node is gone, or the platform still shows it as TERMINATED.
         """
         path = _NODES + build_path(node_id)
-        node = self._send_request(wire.GpuNode, "GET", path)
+        node = self._drop_foreign_zone(self._send_request(wire.GpuNode, "GET", path))
         if node.state == NodeState.TERMINATED:
             raise NotFound(
                 f"scp: GET {path} answered that the node is TERMINATED",
@@ -322,6 +324,11 @@ class ScpClient:
         return self._send_request(
             wire.VendorPoolList, "GET", path, params=params, retry=retry
         ).node_pools
+
+    def _drop_foreign_zone(self, node: wire.GpuNode) -> wire.GpuNode:
+        """Return the node, without its zone if the version of the API has no zones."""
+        # What such a zone means is undocumented: stored, it could replace the node.
+        return node if self.has_zones else node.model_copy(update={"zone": ""})
 
     def _require_zones(self, zone: str | None) -> None:
         """Raise `GpuformError` if `zone` is given and the version of the API has no zones."""

@@ -25,7 +25,7 @@ from gpuform.providers.http import (
     compute_clock_ahead,
     send_probe,
 )
-from gpuform.providers.scp.client.credentials import Credentials
+from gpuform.providers.scp.client.credentials import VERSION_CONFIG, Credentials
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.scp import statuses, wire
 
@@ -100,6 +100,17 @@ def build_unauthorized_hint(source: str, clock_ahead_s: float | None) -> str:
             f"refuses, {advice}"
         )
     return f"{advice}, and this machine's clock: requests carry a signed time"
+
+
+def is_version_refusal(status: int, text: str, version: str) -> bool:
+    """Return True if an error answer refuses the version of the API that was asked for.
+
+    The platform documents no such answer: the text has to name the version, in Korean or English.
+    """
+    # Not the digits of an address such as 10.1.3.0.
+    has_number = re.search(rf"(?<![\d.]){re.escape(version)}(?!\.?\d)", text) is not None
+    has_word = re.search(r"version|버전", text, re.IGNORECASE) is not None
+    return status in {400, 406} and has_number and has_word
 
 
 def find_version_end(response: "httpx.Response") -> str | None:
@@ -237,11 +248,19 @@ class Connection:
         return request
 
     def _find_hint(self, response: "httpx.Response") -> str | None:
-        """Return the hint for a 401: check the keys, or set a wrong clock; else None.
+        """Return the hint for a 401 (keys or clock), or for a refused version; else None.
 
-        The hint names the source of the keys. The difference of the clocks is stated only if the
-        answer shows the platform's time and the clocks differ notably.
+        The hint for a 401 names the source of the keys. The difference of the clocks is stated only
+        if the answer shows the platform's time and the clocks differ notably. The hint for a
+        refused version names the default one.
         """
+        if self.version != statuses.CURRENT_VERSION and is_version_refusal(
+            response.status_code, response.text, self.version
+        ):
+            return (
+                f"if this address has no version {self.version} of SCP's API, set {VERSION_CONFIG} "
+                f"to {statuses.CURRENT_VERSION}"
+            )
         if response.status_code != 401:
             return None
         clock_ahead_s = compute_clock_ahead(response, self._now())

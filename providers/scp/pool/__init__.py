@@ -18,7 +18,7 @@ from gpuform.providers.scp.pool.creating import (
     build_server_details,
     build_tags,
 )
-from gpuform.providers.scp.pool.nodes import PoolNodes, node_to_outputs
+from gpuform.providers.scp.pool.nodes import PoolNodes, keep_stored_zones, node_to_outputs
 from gpuform.providers.scp.pool.reconciler import (
     ObservedPool,
     PoolReconciler,
@@ -43,6 +43,7 @@ __all__ = [
     "find_deletion_guard",
     "find_pool_changes",
     "has_stopped_nodes",
+    "keep_stored_zones",
     "list_locked_nodes",
     "list_planned_fields",
     "node_to_outputs",

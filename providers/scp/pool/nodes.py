@@ -51,6 +51,43 @@ def node_to_outputs(node: wire.GpuNode, public_ip_address_id: str | None) -> Nod
     )
 
 
+def keep_stored_zones(
+    context: ProviderContext,
+    client: ScpClient,
+    nodes: Iterable[wire.GpuNode],
+    stored_zones: Mapping[str, str | None],
+) -> list[wire.GpuNode]:
+    """Return the nodes, each in the zone that the state has for its id, if the state has one.
+
+    A server cannot change its zone, so another reported zone is wrong, and no reason to replace the
+    node. Warns once in a call of nodes whose reported zone differs. A version of the API without
+    zones reports none: no warning.
+
+    Args:
+        context: the context of the call.
+        client: the client that read the nodes.
+        nodes: the nodes as SCP reports them.
+        stored_zones: the zones of the state by node id; None for an unknown zone.
+    """
+    kept_nodes, contradictions = list[wire.GpuNode](), list[str]()
+    for node in nodes:
+        stored_zone = stored_zones.get(node.id)
+        if not stored_zone or node.zone == stored_zone:
+            kept_nodes.append(node)
+            continue
+        reported_zone = node.zone or "no zone"
+        contradictions.append(
+            f"{node.gpu_node_name} (stored {stored_zone}, reported {reported_zone})"
+        )
+        kept_nodes.append(node.model_copy(update={"zone": stored_zone}))
+    if contradictions and client.has_zones:
+        context.warn_once(
+            f"SCP reports another zone than stored: {', '.join(sorted(contradictions))}. A server "
+            "stays in its zone, so gpuform keeps the stored zone"
+        )
+    return kept_nodes
+
+
 class PoolNodes:
     """The nodes of one pool during one call.
 
@@ -74,6 +111,7 @@ class PoolNodes:
         self._fabrics = {*fabrics, *(node.cluster_fabric_name or "" for node in stored_nodes)} - {
             ""
         }
+        self._stored_zones = {node.id: node.zone for node in stored_nodes}
         self._public_ips = {node.id: node.public_ip_address_id for node in stored_nodes}
         self._expected_public_ips: dict[str, str | None] = {}
         self.nodes_by_id: dict[str, NodeOutputs] = {}
@@ -135,12 +173,17 @@ class PoolNodes:
             listed_nodes |= self._get_unlisted_nodes(self._ledger.hinted_ids - listed_nodes.keys())
         self._ledger.adopt_created_nodes(listed_nodes.values(), asked_at)
         listed_nodes |= self._get_unlisted_nodes(self._ledger.ids - listed_nodes.keys())
+        known_nodes = [
+            node for id_, node in sorted(listed_nodes.items()) if id_ in self._ledger.ids
+        ]
         pool_nodes = {
-            id_: node_to_outputs(
-                node, self._public_ips.get(id_, self._expected_public_ips.get(node.gpu_node_name))
+            node.id: node_to_outputs(
+                node,
+                self._public_ips.get(node.id, self._expected_public_ips.get(node.gpu_node_name)),
             )
-            for id_, node in sorted(listed_nodes.items())
-            if id_ in self._ledger.ids
+            for node in keep_stored_zones(
+                self._context, self._client, known_nodes, self._stored_zones
+            )
         }
         self._ledger.expect_deletion(
             id_ for id_, node in pool_nodes.items() if is_terminating(node.state)

@@ -1,9 +1,13 @@
 """Test pools and nodes with API 1.3, which has availability zones, beside 1.2, which has none."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gpuform.providers.emulator.scp import access
+from gpuform.providers.emulator.scp.catalogue import POOLS
+from gpuform.providers.emulator.scp.nodes import GpuNode
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
 from gpuform.providers.scp import lookups, offers
@@ -41,6 +45,176 @@ def list_sent_zones(environment: Any) -> list[str | None]:
         if (request["method"], request["path"]) == ("POST", "/v1/gpu-nodes")
         for server in request["body"]["server_details"]
     ]
+
+
+def report_zone(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    """Let the emulator report `zone` for all nodes of the vendor pool that the tests use."""
+    vendor_pool = POOLS["POOL001-krw1a"]
+    monkeypatch.setitem(POOLS, vendor_pool.pool_id, replace(vendor_pool, zone=zone))
+
+
+def list_zone_warnings(environment: Any) -> list[str]:
+    """Return the warnings about a zone of a node that differs from the stored one."""
+    return [message for message in environment.messages if "keeps the stored zone" in message]
+
+
+CONTRADICTIONS = pytest.mark.parametrize(
+    ("reported", "shown"),
+    [
+        ("-", "no zone"),
+        ("", "no zone"),
+        ("KR-WEST1-A", "KR-WEST1-A"),
+        (OTHER_ZONE, OTHER_ZONE),
+    ],
+)
+
+
+class TestContradictedZone:
+    @CONTRADICTIONS
+    def test_a_pool_keeps_the_stored_zones_with_one_warning(
+        self,
+        newer: Any,
+        pool_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        reported: str,
+        shown: str,
+    ) -> None:
+        declared = {**pool_inputs, "zone": ZONE}
+        pool = newer.create("NodePool", declared)
+        report_zone(monkeypatch, reported)
+
+        refreshed = newer.refresh(pool)
+
+        assert [node["zone"] for node in refreshed.nodes.values()] == [ZONE] * 3
+        assert newer.list_changes(refreshed) == {}
+        (warning,) = list_zone_warnings(newer)
+        for name in ("train-001", "train-002", "train-003"):
+            assert f"{name} (stored {ZONE}, reported {shown})" in warning
+
+    @CONTRADICTIONS
+    def test_nodes_declared_by_name_keep_the_stored_zones(
+        self,
+        newer: Any,
+        pool_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        reported: str,
+        shown: str,
+    ) -> None:
+        declared = {key: value for key, value in pool_inputs.items() if key != "count"}
+        declared |= {"nodes": {"a": {"zone": ZONE}, "b": {"zone": ZONE}}}
+        pool = newer.create("NodePool", declared)
+        report_zone(monkeypatch, reported)
+
+        refreshed = newer.refresh(pool)
+
+        assert [node["zone"] for node in refreshed.outs["nodes"].values()] == [ZONE] * 2
+        assert newer.list_changes(refreshed) == {}
+
+    def test_an_update_of_a_pool_replaces_no_node(
+        self, newer: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        declared = {**pool_inputs, "zone": ZONE}
+        pool = newer.create("NodePool", declared)
+        report_zone(monkeypatch, OTHER_ZONE)
+        newer.count_writes()
+
+        updated = newer.update(pool, {**declared, "lock_enabled": True})
+
+        assert newer.count_writes() == {"PUT /v1/gpu-nodes/*/lock": 3}
+        assert updated.outs["ready"] is True
+        assert updated.outs["node_ids"] == pool.outs["node_ids"]
+        assert len(list_zone_warnings(newer)) == 1
+
+    @CONTRADICTIONS
+    def test_a_single_node_keeps_the_stored_zone_with_one_warning(
+        self,
+        newer: Any,
+        pool_inputs: Properties,
+        node_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        reported: str,
+        shown: str,
+    ) -> None:
+        pool = newer.create("NodePool", {**pool_inputs, "zone": ZONE})
+        fabric_id = pool.outs["cluster_fabric_id"]
+        declared = {**node_inputs, "zone": ZONE, "cluster_fabric_id": fabric_id}
+        node = newer.create("GpuNode", declared, "node")
+        report_zone(monkeypatch, reported)
+
+        refreshed = newer.refresh(node)
+
+        assert refreshed.outs["zone"] == ZONE
+        assert newer.diff(refreshed, declared) == []
+        assert newer.list_changes(refreshed) == {}
+        assert newer.diff(refreshed, {**declared, "zone": OTHER_ZONE}) == ["zone"]
+        (warning,) = list_zone_warnings(newer)
+        assert f"solo (stored {ZONE}, reported {shown})" in warning
+
+    def test_an_update_of_a_single_node_goes_through(
+        self,
+        newer: Any,
+        pool_inputs: Properties,
+        node_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        pool = newer.create("NodePool", {**pool_inputs, "zone": ZONE})
+        fabric_id = pool.outs["cluster_fabric_id"]
+        declared = {**node_inputs, "zone": ZONE, "cluster_fabric_id": fabric_id}
+        node = newer.create("GpuNode", declared, "node")
+        report_zone(monkeypatch, OTHER_ZONE)
+
+        updated = newer.update(node, {**declared, "lock_enabled": True})
+
+        assert updated.outs["lock_enabled"] is True
+        assert updated.outs["zone"] == ZONE
+        assert len(list_zone_warnings(newer)) == 1
+
+    def test_a_placeholder_of_a_new_node_is_no_zone(
+        self, newer: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = newer.create("NodePool", {**pool_inputs, "zone": ZONE})
+        report_zone(monkeypatch, "-")
+        inputs, imported = newer.import_object("NodePool", pool.id)
+        assert "zone" not in inputs
+        assert ["zone" in node for node in imported.nodes.values()] == [False] * 3
+
+
+class TestDefaultVersion:
+    def test_a_zone_in_an_answer_is_ignored(
+        self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        to_json = GpuNode.to_json
+        monkeypatch.setattr(
+            GpuNode, "to_json", lambda node, now, **_: to_json(node, now, with_zone=True)
+        )
+        pool = environment.create("NodePool", pool_inputs)
+        assert ["zone" in node for node in environment.refresh(pool).nodes.values()] == [False] * 3
+        assert {node.zone for node in lookups.gpu_nodes()} == {""}
+        assert environment.client.get_node(pool.outs["node_ids"][0]).zone == ""
+
+    def test_the_stored_zones_of_a_pool_stay_without_a_warning(
+        self, newer: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = newer.create("NodePool", {**pool_inputs, "zone": ZONE})
+        monkeypatch.delenv("SCP_API_VERSION")
+        refreshed = newer.refresh(pool)
+        assert [node["zone"] for node in refreshed.nodes.values()] == [ZONE] * 3
+        assert list_zone_warnings(newer) == []
+
+    def test_a_single_node_goes_back_to_the_default_version_without_its_zone(
+        self,
+        newer: Any,
+        pool_inputs: Properties,
+        node_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        pool = newer.create("NodePool", {**pool_inputs, "zone": ZONE})
+        declared = {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
+        node = newer.create("GpuNode", {**declared, "zone": ZONE}, "node")
+        monkeypatch.delenv("SCP_API_VERSION")
+        for stored in (node, newer.refresh(node)):
+            assert newer.diff(stored, declared) == []
+        assert list_zone_warnings(newer) == []
 
 
 class TestPool:
@@ -258,3 +432,21 @@ class TestSetting:
             lookups.products()
         assert caught.value.hint == "set scp:apiVersion or SCP_API_VERSION to 1.2 or 1.3"
         assert environment.count_requests() == {}
+
+    def test_a_server_without_the_chosen_version_names_the_other_one(
+        self, newer: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        known_versions = tuple(item for item in access.VERSIONS if item.number != "1.3")
+        monkeypatch.setattr(access, "VERSIONS", known_versions)
+        with pytest.raises(GpuformError, match=r"multinodegpucluster 1\.3") as caught:
+            newer.client.list_nodes()
+        assert caught.value.hint == (
+            "if this address has no version 1.3 of SCP's API, set scp:apiVersion to 1.2"
+        )
+
+    def test_another_refusal_does_not_blame_the_version(self, newer: Any) -> None:
+        body = {"errors": [{"detail": "this API version knows no subnet 10.1.3.0/24"}]}
+        newer.inject_fault("GET", "^/v1/gpu-nodes$", status=400, body=body)
+        with pytest.raises(GpuformError) as caught:
+            newer.client.list_nodes()
+        assert caught.value.hint is None
