@@ -206,7 +206,9 @@ class NodeRemovalOperations(Protocol[In_contra]):
     ) -> RemovedNodes | None:
         """Return all nodes of the object, with their jobs, if the object's end removes them.
 
-        `because` says what happens to the object: deleted, replaced, stopped or moved.
+        Returns None without nodes, and if no scheduler reports their jobs. `because` says what
+        happens to
+        the object: deleted, replaced, stopped or moved.
         """
 
     def uncordon_leftover_nodes(

@@ -620,7 +620,7 @@ class DrainOperation:
         return [worker for worker in workers if worker.jobs and may_be_removed(worker)]
 
     def _reject_busy_workers(self, workers: Sequence[Worker]) -> None:
-        """Raise GpuformError with the jobs if a job runs on one of the workers."""
+        """Raise GpuformError with the jobs if one of the workers has a job, as it was last read."""
         busy = [worker for worker in workers if worker.jobs]
         if busy:
             raise GpuformError(

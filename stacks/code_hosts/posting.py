@@ -199,7 +199,9 @@ class _CommentUpdate:
     def _write_comment(self, comment: Comment | None) -> bool:
         """Write the text into `comment`, or into a new comment; return True if accepted.
 
-        After CommentTooLong the text is rendered again, with half of the limit.
+        After CommentTooLong the text is rendered with half of the limit, and False asks the caller
+        to try
+        again. Raises CommentTooLong if the limit gets too short.
         """
         try:
             if comment is None:

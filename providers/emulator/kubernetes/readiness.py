@@ -143,7 +143,10 @@ class _CertificationRun:
         )
 
     def _fail_without_workflow(self, ended_statuses: list[Object], moment: float) -> None:
-        """Store the certification as failed before the category after `ended_statuses` began."""
+        """Store the certification as failed before the category after `ended_statuses` began.
+
+        The remaining categories are listed as pending; if none has ended, none is listed.
+        """
         pending_categories = self._certification["spec"]["categories"][len(ended_statuses) :]
         pending = [_build_category_status(category, None, None) for category in pending_categories]
         status = {

@@ -122,7 +122,10 @@ class DeletePhase:
                 self._delete_layer(layer, urns)
 
     def _forget_missing_objects(self) -> None:
-        """Forget missing objects; if too many are missing, keep all, with the dependencies."""
+        """Forget missing objects; if too many are missing, keep all, with the dependencies.
+
+        Too many without the user's permission are a failure of the run.
+        """
         missing_entries = self.executor.outside_deletions.entries
         self.executor.forget_missing_objects()
         for entry in missing_entries:
