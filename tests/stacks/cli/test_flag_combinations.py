@@ -353,6 +353,9 @@ def applied_example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applie
     project, writes = tmp_path_factory.mktemp("account"), WriteGuard()
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as held:
         patch.setattr("gpuform.providers.emulator.server.create_app", writes.create_guarded_app)
+        # `emulator env` would wait for an emulator on the usual port with each of its flags.
+        processes = "gpuform.stacks.operations.opening.emulator_processes"
+        patch.setattr(f"{processes}.ANSWER_TIMEOUT_S", 0.1)
         server = held.enter_context(serve(seed="flags"))
         for name in ("Pulumi.yaml", "__main__.py", "topology.yaml"):
             shutil.copy(EXAMPLE / name, project)
