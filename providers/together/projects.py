@@ -68,11 +68,11 @@ def list_in_projects(
     may have named, counts as well. None is the project of the key. Its objects are listed in any
     case, because the platform may have ignored the named project.
     """
-    named_ids: set[str | None] = {project_id}
+    named_ids = [project_id]
     if intent is not None:
-        named_ids.add(intent.project or None)
+        named_ids.append(intent.project or None)
     listed: dict[str, tuple[_Listed, bool]] = {}
-    for listed_id in (*named_ids, *({None} - named_ids)):
+    for listed_id in dict.fromkeys((*named_ids, None)):
         for item in list_objects(listed_id):
             object_id = item.cluster_id if isinstance(item, wire.Cluster) else item.volume_id
             listed.setdefault(object_id, (item, listed_id not in named_ids))

@@ -6,9 +6,11 @@ import pytest
 
 from gpuform.providers.errors import AdoptionQuestion, UnknownOutcome
 from gpuform.providers.operations import Settings
+from gpuform.providers.records import Intent
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.inventory import list_existing_objects
+from gpuform.providers.together.projects import list_in_projects
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 from gpuform.schemas.together.requests import build_cluster_create
 
@@ -203,3 +205,16 @@ def test_an_update_request_of_another_machine_names_no_project(
     assert updated["project_id"] == "proj-a"
     (request,) = emulator.list_requests("PUT")
     assert "project_id" not in request["body"]
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "d", "e"])
+def test_projects_are_listed_in_the_same_order_in_every_process(name: str) -> None:
+    intent = Intent(None, "together", "Cluster", "train", "us", 0.0, project=f"recorded-{name}")
+    listed: list[str | None] = []
+
+    def list_objects(project_id: str | None) -> list[Any]:
+        listed.append(project_id)
+        return []
+
+    assert list(list_in_projects(intent, f"declared-{name}", list_objects)) == []
+    assert listed == [f"declared-{name}", f"recorded-{name}", None]

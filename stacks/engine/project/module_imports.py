@@ -163,10 +163,8 @@ def import_project_modules(program: Path) -> Iterator[None]:
     """Prepare the process for a program's folder or file, as the Pulumi CLI does.
 
     The program's folder becomes the working folder and the first import path; all changes are
-    undone
-    afterwards. A process has one working folder and one set of modules, so the run of another
-    thread
-    waits until this one ends. Within one thread, contexts must not be nested.
+    undone afterwards. A process has one working folder and one set of modules, so the run of
+    another thread waits until this one ends. Within one thread, contexts must not be nested.
 
     Raises:
         EngineError: the folder does not exist.
@@ -223,14 +221,11 @@ def _isolate_modules(folder: Path) -> Iterator[None]:
         return is_in_folder(path) or not library
 
     known_folders = set(sys.path_importer_cache)
-    # A process has thousands of modules. Python remembers each folder that it has searched: as long
-    # as none is the program's, no module can be either.
-    if any(map(may_be_own_folder, known_folders)):
-        _remove_modules(
-            name
-            for name in before
-            if any(map(is_in_folder, _find_module_paths(name))) and not _is_shared(name)
-        )
+    _remove_modules(
+        name
+        for name in before
+        if any(map(is_in_folder, _find_module_paths(name))) and not _is_shared(name)
+    )
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 """Test that programs run as under the Pulumi CLI, and that a run restores the process."""
 
 import gc
+import importlib.util
 import json
 import locale
 import logging
@@ -227,6 +228,20 @@ def test_a_loaded_module_of_the_same_name_is_hidden_and_restored(lab, monkeypatc
     assert lab.state("a").inputs["label"] == "own"
     assert sys.modules["clash"] is clash
     monkeypatch.delitem(sys.modules, "clash")
+
+
+def test_a_module_loaded_by_its_path_is_hidden_and_restored(lab, monkeypatch):
+    # Python remembers no searched folder for a module that is loaded by its path.
+    path = lab.directory / "clash.py"
+    path.write_text("NAME = 'own'\n")
+    spec = importlib.util.spec_from_file_location("clash", path)
+    clash = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "clash", clash)
+    spec.loader.exec_module(clash)
+    clash.NAME = "old"
+    assert lab.up("import clash\nMachine('a', label=clash.NAME)\n").succeeded
+    assert lab.state("a").inputs["label"] == "own"
+    assert sys.modules["clash"] is clash
 
 
 def test_dynamic_providers_of_the_main_module_work_in_later_runs(lab):
