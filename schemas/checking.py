@@ -5,6 +5,7 @@ errors of single fields, the models' `find_problems` the errors over several fie
 unknown values. No message contains a secret.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -300,11 +301,29 @@ def _describe_unknown_name(
         shown = not rules[retired].secret and isinstance(value, str | int | float)
         example = f": {format_value(model.convert_retired_value(name, value))}" if shown else ""
         return retired, f"is called {retired} here: write {retired}{example}"
-    nearest_name = find_nearest_name(name, rules)
+    nearest_name = find_nearest_name(name, rules) or _find_synonym(name, rules)
     if nearest_name:
         return nearest_name, f"is not known: did you mean {nearest_name}?"
     known_names = ", ".join(name for name, field in rules.items() if not field.computed)
     return None, f"is not known: remove it, or use one of {known_names}"
+
+
+_NUMBER_WORDS: Final = frozenset({"num", "number", "count", "quantity", "amount", "n"})
+
+
+def _find_synonym(name: str, rules: Mapping[str, FieldRules]) -> str | None:
+    """Return the only field with the words of `name`: `num_gpus` for `gpu_count`. Else None."""
+    words = _split_words(name)
+    matches = [known_name for known_name in rules if _split_words(known_name) == words]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _split_words(name: str) -> frozenset[str]:
+    """Return the words of a field's name in singular, with one word for all words for a number."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold().replace("-", "_").split("_")
+    return frozenset(
+        "num" if word in _NUMBER_WORDS else word.removesuffix("s") for word in words if word != "of"
+    )
 
 
 def _validate_fields(model: type[InputModel], values: Mapping[str, Any]) -> Iterator[ErrorDetails]:

@@ -205,7 +205,10 @@ def read_recent_offers(folder: Path, now: float) -> RecentOffers:
 def find_misspelled_values(
     planned: PlannedTopology, recent: RecentOffers
 ) -> Iterator[DocumentDiagnostic]:
-    """Yield a warning for each declared value that is similar to an offer and equal to none."""
+    """Yield a warning for each declared value that is similar to an offer and equal to none.
+
+    A region without saved offers is compared with the regions that gpuform's reference names.
+    """
     offered_names: dict[tuple[str, str], dict[str, None]] = {}
     for offer in recent.offers:
         offered_names.setdefault((offer.platform, offer.field), {})[offer.name] = None
@@ -213,13 +216,24 @@ def find_misspelled_values(
         declaration = resource.instance.declaration
         for key, value in resource.values.items():
             offered = offered_names.get((declaration.platform, key), {})
+            reason = f"{declaration.platform} did not offer {value} when last queried"
+            if not offered and key == "region":
+                examples = resource.instance.lifecycle.inputs.model_fields[key].examples
+                # A region with another number is probably a region that the reference lacks.
+                known_regions = (str(example) for example in examples or ())
+                offered = {
+                    region: None
+                    for region in known_regions
+                    if _remove_digits(region) != _remove_digits(str(value))
+                }
+                reason = f"the region {value} is unknown to gpuform"
             nearest_name = _find_nearest_offer(value, offered)
             if nearest_name:
                 path = f"{resource.instance.address}.{key}"
                 yield DocumentDiagnostic(
                     resource.find_position(key),
                     "offers",
-                    f"{path}: {declaration.platform} did not offer {value} when last queried",
+                    f"{path}: {reason}",
                     f"did you mean {nearest_name}? `gpuform offers` queries again",
                     # The saved answer may be outdated: the value may be offered by now.
                     "warning",
@@ -232,6 +246,11 @@ def complete_argument(folder: Path, now: float, key: Callable[[Offer], str]) -> 
     `key` returns the value of an offer. `now` is Unix time in seconds.
     """
     return sorted({key(offer) for offer in read_recent_offers(folder, now).offers} - {""})
+
+
+def _remove_digits(name: str) -> str:
+    """Return a region's name without digits."""
+    return "".join(character for character in name if not character.isdigit())
 
 
 def _find_nearest_offer(value: Any, offered: Mapping[str, None]) -> str | None:

@@ -14,7 +14,8 @@ from gpuform.stacks.declaration_writer.declarations import Declarations
 from gpuform.stacks.declaration_writer.topology_yaml import STEP, build_sections, render_members
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import to_plain_value
-from gpuform.stacks.document.reading import LOADER, read_text
+from gpuform.stacks.document.reading import read_text
+from gpuform.stacks.document.syntax_errors import LOADER
 from gpuform.stacks.document.text_edits import Span, append_lines, find_member, remove_spans
 from gpuform.stacks.engine.errors import EngineError
 

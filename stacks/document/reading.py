@@ -23,25 +23,25 @@ from gpuform.stacks.document.nodes import (
     SequenceNode,
     parse_plain_scalar,
 )
+from gpuform.stacks.document.syntax_errors import (
+    DEEPEST,
+    LINE_BREAK,
+    LOADER,
+    QUOTE_IT,
+    TOO_DEEP,
+    describe_syntax_error,
+)
 
 MOST_NODES: Final = 500_000
 """Values of one file, each counted as often as aliases repeat it; long texts count for more."""
-DEEPEST: Final = 64
-"""Lists and objects inside each other."""
-_TOO_DEEP: Final = f"more than {DEEPEST} levels of nested lists and objects"
-LINE_BREAK: Final = re.compile(r"\r\n|[\n\r]")
 _TEXT_OF_ONE: Final = 64
 """Characters that count for one value."""
 _LONGEST_SHOWN: Final = 60
 
-LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The fast parser, where PyYAML is built with libyaml."""
 _REFERRING_TAGS = ("!Ref", "!GetAtt", "!Sub", "!ImportValue", "!reference")
 """Of CloudFormation and GitLab."""
 _REFERRING_TAG_HINT = "write a reference as {{ SECTION.NAME.PROPERTY }}"
 _TEXT_TAG = "tag:yaml.org,2002:str"
-_BARE_EXPRESSION = re.compile(r"[:-] *\{\{")
-_QUOTE_IT = 'put an expression in quotes: "{{ ... }}"'
 
 
 class Unreadable(Exception):
@@ -160,7 +160,7 @@ class Composer:
             if is_merge:
                 merged.append((event, value))
             elif not isinstance(key, ScalarNode) or key.value is None:
-                hint = _QUOTE_IT if self.is_bare_expression(start, event) else ""
+                hint = QUOTE_IT if self.is_bare_expression(start, event) else ""
                 self.report_problem(event, "key", "a key must be text", hint)
             elif key.text in entries:
                 first = entries[key.text].position
@@ -208,7 +208,7 @@ class Composer:
         self.count += number
         self.deepest = max(self.deepest, depth)
         if self.deepest > DEEPEST:
-            raise self.report_fatal_problem(event, "limit", _TOO_DEEP)
+            raise self.report_fatal_problem(event, "limit", TOO_DEEP)
         if self.count > MOST_NODES:
             raise self.report_fatal_problem(
                 event,
@@ -233,82 +233,6 @@ class Composer:
         """Report a problem and return the exception to raise."""
         self.report_problem(event, rule, message)
         return Unreadable()
-
-    def describe_syntax_error(
-        self, error: yaml.MarkedYAMLError
-    ) -> tuple[SourcePosition, str, str, str]:
-        """Return the position, rule, message and hint for a syntax error of PyYAML."""
-        unclosed_quote = self.find_unclosed_quote(error)
-        if unclosed_quote is not None:
-            return unclosed_quote
-        mark = error.problem_mark or error.context_mark
-        position = self.create_position(mark.line + 1, mark.column + 1) if mark else self.start
-        # PyYAML reports the end of the text on a line that does not exist.
-        if position.line > len(self.lines):
-            position = self.create_position(len(self.lines), len(self.lines[-1]) + 1)
-        if "nesting depth" in (error.problem or ""):  # PyYAML's own limit, from 6.0.4 on
-            return position, "limit", _TOO_DEEP, ""
-        line = self.lines[position.line - 1]
-        hint = ""
-        if line[position.column - 1 : position.column] == "\t":
-            hint = "indent with spaces, not tabs"
-        # Without quotes, YAML reads `{{` as a mapping inside a mapping.
-        elif _BARE_EXPRESSION.search(line):
-            hint = _QUOTE_IT
-        context = f" {error.context}" if error.context else ""
-        return position, "syntax", f"this is not YAML: {error.problem}{context}", hint
-
-    def find_unclosed_quote(
-        self, error: yaml.MarkedYAMLError
-    ) -> tuple[SourcePosition, str, str, str] | None:
-        """Describe an unclosed quote, at the position of the quote.
-
-        Returns None if the syntax error has another cause. A quote that a later line's quote closes
-        by accident is recognized by the error right after the closing quote.
-        """
-        hint = "close the quote, or remove it"
-        is_cut_off = "quoted scalar" in (error.context or "") and "unexpected" in (
-            error.problem or ""
-        )
-        if is_cut_off and error.context_mark:
-            mark = error.context_mark
-            position = self.create_position(mark.line + 1, mark.column + 1)
-            return (
-                position,
-                "syntax",
-                "this is not YAML: the quote that opens here is not closed",
-                hint,
-            )
-        problem_mark = error.problem_mark
-        last_token = self.find_last_quoted_token(problem_mark) if problem_mark else None
-        if (
-            problem_mark is None
-            or last_token is None
-            or last_token.end_mark.line == last_token.start_mark.line
-        ):
-            return None
-        # An error further down has another cause.
-        if problem_mark.line > last_token.end_mark.line + 1:
-            return None
-        position = self.create_position(
-            last_token.start_mark.line + 1, last_token.start_mark.column + 1
-        )
-        end_line = last_token.end_mark.line + 1
-        ending = f"is closed only in line {end_line}, by a quote that probably opens another string"
-        return position, "syntax", f"this is not YAML: the quote that opens here {ending}", hint
-
-    def find_last_quoted_token(self, mark: Any) -> Any:
-        """Return the last token in quotes before `mark`, or None."""
-        last_token = None
-        try:
-            for token in yaml.scan("\n".join(self.lines), Loader=LOADER):
-                if (token.end_mark.line, token.end_mark.column) > (mark.line, mark.column):
-                    break
-                if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
-                    last_token = token
-        except yaml.YAMLError:
-            pass  # that is the one
-        return last_token
 
 
 LARGEST: Final = 10_000_000
@@ -437,7 +361,7 @@ def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> No
     try:
         return composer.compose_document()
     except yaml.MarkedYAMLError as error:
-        problems.add(*composer.describe_syntax_error(error))
+        problems.add(*describe_syntax_error(error, composer.lines, start))
     except Unreadable:
         pass  # the problem has been noted
     return None

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 from yaml import tokens
 
-from gpuform.stacks.document.reading import LOADER
+from gpuform.stacks.document.syntax_errors import LOADER
 
 _STEP: Final = 2
 OPENERS: Final = (tokens.FlowMappingStartToken, tokens.FlowSequenceStartToken)

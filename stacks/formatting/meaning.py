@@ -11,7 +11,8 @@ import yaml
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, ScalarNode, SequenceNode
-from gpuform.stacks.document.reading import LOADER, read_text
+from gpuform.stacks.document.reading import read_text
+from gpuform.stacks.document.syntax_errors import LOADER
 from gpuform.stacks.engine.errors import EngineError
 
 LineAndColumn = tuple[int, int]

@@ -16,7 +16,8 @@ import yaml
 
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.document.reading import LINE_BREAK, LOADER, read_text
+from gpuform.stacks.document.reading import read_text
+from gpuform.stacks.document.syntax_errors import LINE_BREAK, LOADER
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project

@@ -84,6 +84,23 @@ class ConfigVariable:
 
 
 @dataclass(slots=True)
+class UnreadNames:
+    """The names that a topology's files declare, but that reported problems kept from being read.
+
+    References to these names are consequences of the reported problems, and are not reported.
+    `addresses` holds pairs of a section, or `modules`, and a name. `has_unread_files` is True if
+    any name may be declared in a file that could not be read.
+    """
+
+    addresses: set[tuple[str, str]] = field(default_factory=set)
+    has_unread_files: bool = False
+
+    def may_contain(self, section: str, name: str) -> bool:
+        """Return True if a file may declare the name in spite of being missing."""
+        return self.has_unread_files or (section, name) in self.addresses
+
+
+@dataclass(slots=True)
 class Topology:
     """A topology file with all files that it includes, in file order.
 
@@ -98,6 +115,7 @@ class Topology:
     stack_references: dict[str, Entry] = field(default_factory=dict)
     modules: dict[str, Inclusion] = field(default_factory=dict)
     outputs: dict[str, Entry] = field(default_factory=dict)
+    unread: UnreadNames = field(default_factory=UnreadNames)
 
     def list_platforms(self) -> set[str]:
         """Return the platforms of all entries, including entries of modules."""

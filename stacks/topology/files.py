@@ -21,7 +21,8 @@ class InclusionPath:
     positions: tuple[SourcePosition, ...] = ()
 
 
-_START: Final = InclusionPath()
+TOPOLOGY_ITSELF: Final = InclusionPath()
+"""The path of a file that no other file includes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class TopologyFile:
 
 
 def read_files(
-    path: Path, problems: Diagnostics, inclusion_path: InclusionPath = _START
+    path: Path, problems: Diagnostics, inclusion_path: InclusionPath = TOPOLOGY_ITSELF
 ) -> list[TopologyFile]:
     """Read a file and all included files, each once. Modules are not read.
 

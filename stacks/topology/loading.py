@@ -35,6 +35,7 @@ from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.configuration import NameRegistry, read_variable
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Inclusion, Topology
 from gpuform.stacks.topology.files import (
+    TOPOLOGY_ITSELF,
     InclusionPath,
     TopologyFile,
     get_inclusions,
@@ -105,7 +106,7 @@ Defaults = Mapping[tuple[str, str], Mapping[str, Entry]]
 
 def load(path: Path, problems: Diagnostics) -> Topology:
     """Load the topology of a file and all included files. Add problems to `problems`."""
-    return _load_files(read_files(path, problems), problems)
+    return _read_topology(path, problems)
 
 
 def load_module(path: Path, inclusion_path: InclusionPath, problems: Diagnostics) -> Topology:
@@ -114,16 +115,34 @@ def load_module(path: Path, inclusion_path: InclusionPath, problems: Diagnostics
     For a module without inputs, `inputs` is an empty mapping; None would mean the topology of a
     stack. `inclusion_path` holds the inclusions that led to the module.
     """
-    topology = _load_files(read_files(path, problems, inclusion_path), problems)
+    topology = _read_topology(path, problems, inclusion_path)
     # A file without `inputs` can be a module too.
     if topology.inputs is None:
         topology.inputs = {}
     return topology
 
 
+def _read_topology(
+    path: Path, problems: Diagnostics, inclusion_path: InclusionPath = TOPOLOGY_ITSELF
+) -> Topology:
+    """Read a file and all included files as one topology. Add problems to `problems`.
+
+    The topology has unread files if a file could not be read to its end.
+    """
+    earlier_problems = list(problems)
+    files = read_files(path, problems, inclusion_path)
+    new_rules = {problem.rule for problem in problems if problem not in earlier_problems}
+    topology = _load_files(files, problems)
+    # A repeated key leaves out only the repetition; after any other problem, all may be missing.
+    topology.unread.has_unread_files = bool(new_rules - {"duplicate"})
+    return topology
+
+
 def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
     """Report arguments without a declared input, and required inputs without an argument."""
     inputs = module.topology.inputs or {}
+    if module.topology.unread.has_unread_files:
+        return
     for name, entry in module.arguments.items():
         if name not in inputs:
             nearest_name = find_nearest_name(name, tuple(inputs))
@@ -219,6 +238,8 @@ class _Loader:
                 topology.inputs[name] = read_variable("inputs", name, entry, self.problems)
         for name, entry in self.names.list_entries(root, "config"):
             topology.config[name] = read_variable("config", name, entry, self.problems)
+        for key in root.entries.keys() - set(TOP_LEVEL):
+            self.skip_section(key, root)
         for inclusion in self.read_inclusions(file):
             topology.modules[inclusion.name] = inclusion
         topology.stack_references.update(self.names.list_entries(root, "stack_references"))
@@ -228,6 +249,14 @@ class _Loader:
                 declaration = self.read_declaration(section, name, entry, defaults)
                 if declaration is not None:
                     topology.declarations[section][name] = declaration
+                else:
+                    topology.unread.addresses.add((section, name))
+
+    def skip_section(self, key: str, root: MappingNode) -> None:
+        """Remember the names below a misspelled section as unread: `cluster` for `clusters`."""
+        section, node = find_nearest_name(key, TOP_LEVEL), root.get(key)
+        if section and isinstance(node, MappingNode):
+            self.topology.unread.addresses.update((section, name) for name in node.entries)
 
     def report_topology_keys(self, root: MappingNode) -> None:
         """Report top-level keys allowed only in the topology of a stack."""
@@ -244,9 +273,11 @@ class _Loader:
         # Reading the files has reported the shape of `include` already.
         for node in get_inclusions(file.root, Diagnostics()):
             if isinstance(node, MappingNode):
-                inclusion = self.read_inclusion(node, file)
+                inclusion, name = self.read_inclusion(node, file), node.get("name")
                 if inclusion is not None:
                     yield inclusion
+                elif isinstance(name, ScalarNode):
+                    self.topology.unread.addresses.add((MODULES, name.text))
 
     def read_inclusion(self, node: MappingNode, file: TopologyFile) -> Inclusion | None:
         """Read an entry of `include` with its module, or return None after a problem.

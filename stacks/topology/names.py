@@ -14,6 +14,7 @@ from gpuform.stacks.topology.declarations import (
     Instance,
     ModuleInstance,
     Modules,
+    UnreadNames,
 )
 
 
@@ -67,7 +68,8 @@ class Names:
 
     `each` is the `each` of the current instance, None outside of an instance. `module` is
     the module whose file is evaluated, `inputs` are None outside of modules. `passed`
-    caches the inputs and outputs of modules for one source.
+    caches the inputs and outputs of modules for one source. `unread` holds the names of the file
+    with problems that are already reported.
     """
 
     source: ValueSource
@@ -79,3 +81,4 @@ class Names:
     module: ModuleInstance | None = None
     each: Mapping[str, Any] | None = None
     passed: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    unread: UnreadNames = field(default_factory=UnreadNames)

@@ -256,7 +256,13 @@ def plan_topology(
         _refuse_unset(topology, config, problems)
         planning = not problems  # else unknown values would be reported twice
     source = CheckingSource(config, context.program, context.lookup, input_values, context.exports)
-    names = Names(source, tuple(topology.config), topology.inputs, tuple(topology.stack_references))
+    names = Names(
+        source,
+        tuple(topology.config),
+        topology.inputs,
+        tuple(topology.stack_references),
+        unread=topology.unread,
+    )
     names = expand(topology, names, problems, planning=planning)
     scope = Scope(names)
     check_module_values(scope, problems)

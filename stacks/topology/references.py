@@ -66,6 +66,13 @@ class Values(Protocol):
         """
 
 
+class UnreadEntry(ExpressionError):
+    """A reference to an entry whose own problem is already reported, and which is missing for it.
+
+    The reference may be right, so that nobody shows this error.
+    """
+
+
 _Made = TypeVar("_Made", bound=Repetition[Any])
 _FUNCTIONS = ("range",)
 _OUTSIDE = ("config", "stack_references")
@@ -191,6 +198,8 @@ class References:
         if step is None:
             return existing_names
         if step not in existing_names:
+            if self.names.unread.may_contain(reference.root, step):
+                raise UnreadEntry(f"{reference.root}.{step} could not be read")
             raise _create_unknown_error(step, existing_names, f"{reference.root}.", hint)
         return [step]
 
@@ -241,6 +250,8 @@ class References:
             existing_names = tuple(module.declaration.topology.outputs)
             name = self.values.get_step(reference, used) if instance else None
             if name is not None and name not in existing_names:
+                if module.declaration.topology.unread.has_unread_files:
+                    raise UnreadEntry(f"the outputs of {module.address} could not be read")
                 before, hint = f"{'.'.join(module.path)}.", "declare it in the module's outputs"
                 raise _create_unknown_error(name, existing_names, before, hint)
             yield from (
@@ -302,6 +313,8 @@ class References:
             )
         if name in groups:
             return groups[name]
+        if self.names.unread.may_contain(reference.root, name):
+            raise UnreadEntry(f"{reference.root}.{name} could not be read")
         # Jinja2 reads `a-b` as a subtraction, and finds only `a` here.
         longer_name = next(
             (existing_name for existing_name in groups if existing_name.startswith(f"{name}-")),

@@ -16,7 +16,8 @@ from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
-from gpuform.stacks.document.reading import LINE_BREAK, read_source_text
+from gpuform.stacks.document.reading import read_source_text
+from gpuform.stacks.document.syntax_errors import LINE_BREAK
 from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.template import (
     ExpressionReference,
@@ -37,7 +38,7 @@ from gpuform.stacks.topology.declarations import (
 )
 from gpuform.stacks.topology.names import Names, create_empty_groups
 from gpuform.stacks.topology.proposals import describe_unknown_limits, find_team_files
-from gpuform.stacks.topology.references import References
+from gpuform.stacks.topology.references import References, UnreadEntry
 
 _RUNNING = object()
 _FAILS = "the expression cannot be evaluated with the values of its references"
@@ -94,6 +95,7 @@ class Scope:
             modules=module.modules,
             module=module,
             passed=self.names.passed,
+            unread=topology.unread,
         )
         return Scope(names, self.enter_instance(module, problems))
 
@@ -137,6 +139,8 @@ class Scope:
                 return UNKNOWN if contains_template(node) else node.value
             try:
                 return self.evaluate(template, node.position, node.text)
+            except UnreadEntry:
+                return UNKNOWN
             except ExpressionError as error:
                 if problems is not None:
                     position = find_part_position(node.position, error.where)

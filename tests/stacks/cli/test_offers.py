@@ -123,7 +123,7 @@ def test_validate_warns_about_values_not_offered_lately(run_reached: Run, projec
     (project / "__main__.py").unlink()
     message = f"clusters:\n  train: {declare_cluster(region='us-centrl-8')}\n"
     (project / "topology.yaml").write_text(message)
-    assert run_reached("validate").out == "topology.yaml is valid: 1 resource\n"
+    assert "the region us-centrl-8 is unknown to gpuform" in run_reached("validate").out
     assert run_reached("offers", "--platform", "together").code == 0
     ran = run_reached("validate")
     assert ran.code == 0, "it may be new"
@@ -133,9 +133,9 @@ def test_validate_warns_about_values_not_offered_lately(run_reached: Run, projec
     document = json.loads(record_path.read_text())
     document["at"]["together"] -= 2 * 24 * 3600
     record_path.write_text(json.dumps(document))
-    assert run_reached("validate").out == "topology.yaml is valid: 1 resource\n", "that is long ago"
+    assert "did not offer" not in run_reached("validate").out, "that is long ago"
     record_path.write_text("{")
-    assert run_reached("validate").out == "topology.yaml is valid: 1 resource\n"
+    assert "did not offer" not in run_reached("validate").out
 
 
 def test_a_preview_without_a_key_warns_about_values_not_offered_lately(

@@ -85,11 +85,11 @@ QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
         ("? ~\n: 1", "1:3: a key must be text"),
         ("null: 1", "1:1: a key must be text"),
         ("a: {{ b }}", "1:5: a key must be text" + QUOTE_IT),
-        ("a: {{ b }}/c", f"1:11: {SYNTAX}did not find expected key"),
+        ("a: {{ b }}/c", f"1:11: {SYNTAX}an expression stands without quotes"),
         ("a: {{ b }}/c", QUOTE_IT),
         ("a:\n\tb: 1", "\n  indent with spaces, not tabs"),
-        ("a:\n\tb: 1", f"2:1: {SYNTAX}found character that cannot start any token"),
-        ("a: [1\nb: 2", f"2:2: {SYNTAX}did not find expected ',' or ']'"),
+        ("a:\n\tb: 1", f"2:1: {SYNTAX}a tab indents this line"),
+        ("a: [1\nb: 2", f"1:4: {SYNTAX}the [ that opens here is not closed\n  close it with ]"),
         ("a: 'x", f"1:4: {SYNTAX}the quote that opens here is not closed"),
         ('a: 1\nb: "x\nc: 2\n', f"2:4: {SYNTAX}the quote that opens here is not closed"),
         ('a: "x\nb: "y"\n', f"1:4: {SYNTAX}the quote that opens here is closed only in line 2"),
@@ -97,8 +97,8 @@ QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
             'a: "{{ x }}\nb: "{{ y }}"\nc: "z"\n',
             f"1:4: {SYNTAX}the quote that opens here is closed only in line 2",
         ),
-        ('a: "x\n  y"\nb: [1\nc: 2', f"4:2: {SYNTAX}"),
-        ("a: @x", f"1:4: {SYNTAX}found character that cannot start any token"),
+        ('a: "x\n  y"\nb: [1\nc: 2', f"3:4: {SYNTAX}the [ that"),
+        ("a: @x", f'1:4: {SYNTAX}a value cannot begin with @\n  put the value in quotes: "@x"'),
         ('a: "\\ud800"', f"1:7: {SYNTAX}found invalid Unicode character escape code"),
         (
             "a: 1\nb: x\0y",
@@ -108,14 +108,63 @@ QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
         ("a: \ud800", "1:4: the character U+D800 must not appear unescaped"),
         ("a: x\u2028y", "1:5: the character U+2028 must not appear unescaped"),
         ("a: x\x85y", "1:5: the character U+0085 must not appear unescaped"),
-        ("a: [1, 2\n", f"2:1: {SYNTAX}did not find expected ',' or ']'"),
-        ("a: [*a", f"1:7: {SYNTAX}did not find expected ',' or ']'"),
+        ("a: [1, 2\n", f"1:4: {SYNTAX}the [ that opens here is not closed"),
+        ("a: [*a", f"1:7: {SYNTAX}a comma or ] is missing before this"),
         ("a: 1\n\ufeffb: 2", "2:1: the character U+FEFF must not appear unescaped"),
     ],
 )
 def test_problems_have_a_place_and_say_what_to_do(text: str, message: str) -> None:
     _, problems = read(text)
     assert any(message in problem and problem.startswith("f:") for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a:\n  b:\n    c: 1\n     d: 2",
+            (
+                "4:6: {SYNTAX}this line is indented by 5 spaces, below a key that has a value "
+                "already\n  indent it by 4 spaces, as c in line 3"
+            ),
+        ),
+        (
+            "a:\n  b:\n    c: 1\n   d: 2",
+            (
+                "4:4: {SYNTAX}this line is indented by 3 spaces, as no key above it"
+                "\n  indent it by 4 as c in line 3, or by 2 as b in line 2, or by 0 as a in line 1"
+            ),
+        ),
+        (
+            "a:\n  b: 1\n  - c",
+            (
+                "3:3: {SYNTAX}an item of a list is beside the key b of line 2"
+                "\n  indent the item below the key whose list it belongs to, or remove the hyphen"
+            ),
+        ),
+        (
+            "a:\n  b c\n  d: e",
+            "2:3: {SYNTAX}this line has no colon after the key\n  write `b: c`",
+        ),
+        (
+            "a:\n  b:c\n  d: e",
+            "2:3: {SYNTAX}a space is missing after the colon\n  write `b: c`",
+        ),
+        (
+            "a:\n - b\n -c\n - d\ne: f",
+            "3:2: {SYNTAX}a space is missing after the hyphen\n  write `- c`",
+        ),
+        (
+            "a: b: c",
+            '1:5: {SYNTAX}this line has a second colon\n  put the value in quotes: "b: c"',
+        ),
+    ],
+)
+def test_a_slip_in_indentation_and_punctuation_is_described_without_words_of_libyaml(
+    text: str, message: str
+) -> None:
+    _, problems = read(text)
+    assert problems == [f"f:{message.format(SYNTAX=SYNTAX)}"]
 
 
 def test_an_expression_in_quotes_is_not_told_to_be_quoted() -> None:

@@ -1,5 +1,7 @@
 """Every entry against its model: all problems at once, each where it is written."""
 
+from pathlib import Path
+
 import pytest
 from support.topologies.topology_planner import Topologies, declare_cluster, declare_volume
 
@@ -147,3 +149,68 @@ def test_a_stack_reference_is_a_text_known_while_planning(
     topology_yaml = f"stack_references: {{net: {name}}}\n{declare_train()}"
     (message,) = topologies(topology_yaml).messages
     assert message.startswith("stack_references.net must be ")
+
+
+BROKEN_VOLUME = """
+shared_volumes: {{data: {{{entry}}}}}
+clusters: {{train: {cluster}}}
+outputs:
+  id: "{{{{ shared_volumes.data.id }}}}"
+  size: "{{{{ shared_volumes.data.size_tib * 2 }}}}"
+  all: "{{{{ shared_volumes.data }}}}"
+"""
+
+
+def test_references_to_an_entry_with_a_wrong_platform_are_no_problems_of_their_own(
+    topologies: Topologies,
+) -> None:
+    topology_yaml = BROKEN_VOLUME.format(
+        entry="platform: togther, size_tib: 5",
+        cluster=declare_cluster(
+            volume='"{{ shared_volumes.data }}"',
+            options='{depends_on: ["{{ shared_volumes.data }}"]}',
+        ),
+    )
+    assert topologies(topology_yaml).messages == ["togther is not a platform"]
+
+
+def test_references_below_a_misspelled_section_are_no_problems_of_their_own(
+    topologies: Topologies,
+) -> None:
+    topology_yaml = BROKEN_VOLUME.format(
+        entry=declare_volume()[1:-1],
+        cluster=declare_cluster(volume='"{{ shared_volumes.data }}"'),
+    ).replace("\nshared_volumes:", "\nshared_volume:")
+    assert topologies(topology_yaml).messages == ["shared_volume is not known"]
+
+
+def test_references_into_a_file_that_cannot_be_read_are_no_problems_of_their_own(
+    topologies: Topologies, tmp_path: Path
+) -> None:
+    (tmp_path / "volumes.yaml").write_text("config: {size: {type: integer}}\nshared_volumes: [\n")
+    cluster = declare_cluster(volume='"{{ shared_volumes.data }}"')
+    result = topologies(f"""
+        include: [volumes.yaml]
+        clusters: {{train: {cluster}}}
+        outputs: {{size: "{{{{ config.size }}}}"}}
+    """)
+    assert [message[:18] for message in result.messages] == ["this is not YAML: "]
+
+
+def test_a_reference_beside_a_broken_entry_to_a_name_of_no_entry_is_a_problem(
+    topologies: Topologies,
+) -> None:
+    result = topologies("""
+        clusters: {train: {platform: togther}}
+        outputs: {id: "{{ clusters.trian.id }}"}
+    """)
+    assert result.messages == ["togther is not a platform", "clusters.trian does not exist"]
+
+
+def test_a_name_with_other_words_for_a_number_gets_the_field_with_the_same_words(
+    topologies: Topologies,
+) -> None:
+    topology_yaml = declare_train().replace("num_gpus", "gpu_count")
+    assert topologies(topology_yaml).messages == [
+        "clusters.train.gpu_count: is not known: did you mean num_gpus?"
+    ]
