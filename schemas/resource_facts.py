@@ -210,6 +210,79 @@ class NodePlacement(_FactModel):
         return self.slurm or self.name
 
 
+class NodeHealth(StrEnum):
+    """Whether a GPU node works, as far as its platform and its scheduler have reported."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    UNKNOWN = "unknown"
+
+
+class NodeRecord(_FactModel):
+    """One GPU node in an inventory.
+
+    The first ten fields are those of requirement CAP02 ("Resource Governance API Metrics") of
+    NVIDIA's AI cloud validation, with the names that its test CAP02-01 reads. A fact that the
+    platform does not report is empty or null.
+    """
+
+    node_id: str = Field(description="The platform's id of the node.")
+    health_state: NodeHealth = Field(
+        default=NodeHealth.UNKNOWN,
+        description="healthy, unhealthy, or unknown: nobody has reported the health.",
+    )
+    instance_id: str = Field(
+        default="", description="The machine or the workload on the node; empty: unknown or none."
+    )
+    created_at: str = Field(
+        default="",
+        description="When the node was created, or the cluster of a node without a time of its "
+        "own; empty: unknown.",
+    )
+    hardware_type: str = Field(
+        default="", description="Type of the GPUs or of the server; empty: unknown."
+    )
+    gpu_count: int | None = Field(
+        default=None, ge=0, description="Number of the node's GPUs; null: unknown."
+    )
+    account_id: str = Field(
+        default="", description="The account that owns the node; empty: not reported."
+    )
+    project_id: str = Field(
+        default="", description="The project in the account; empty: not reported."
+    )
+    in_use: bool | None = Field(
+        default=None,
+        description="Whether the node is switched on and part of a resource; null: unknown.",
+    )
+    region: str = Field(default="", description="Region of the node; empty: unknown.")
+    name: str = Field(default="", description="Name of the node on the platform.")
+    platform: str = Field(default="", description="The platform.")
+    resource: str = Field(
+        default="", description="Name of the node's resource in the program; empty: none."
+    )
+    stack: str = Field(default="", description="The stack of the resource, as PROJECT/STACK.")
+
+
+class NodeInventory(_FactModel):
+    """The GPU nodes of a stack, as `gpuform topology --format inventory-json` writes them.
+
+    `success`, `platform`, `nodes_checked` and `nodes` are the fields that test CAP02-01 of NVIDIA's
+    AI cloud validation reads.
+    """
+
+    format_version: Literal["1"] = Field(default="1", description="Version of this format.")
+    success: bool = Field(
+        description="Whether all resources with nodes were read; false: see unknown."
+    )
+    platform: Literal["gpuform"] = Field(default="gpuform", description="Always gpuform.")
+    nodes_checked: int = Field(ge=0, description="Number of nodes.")
+    nodes: tuple[NodeRecord, ...] = Field(default=(), description="The nodes.")
+    unknown: tuple[str, ...] = Field(
+        default=(), description="Resources that could not be read, and why."
+    )
+
+
 class ResourcePlacement(_FactModel):
     """The nodes of one resource, and what they have in common."""
 

@@ -26,6 +26,7 @@ from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.resource_facts import (
     Credit,
     Exposure,
+    NodeRecord,
     Notice,
     ResourcePlacement,
     ResourceUsage,
@@ -232,6 +233,19 @@ class Traits:
         This default returns None.
         """
         return None
+
+    @classmethod
+    def list_node_records(
+        cls,
+        object_id: str,  # noqa: ARG003 - a hook
+        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Sequence[NodeRecord]:
+        """Return the object's GPU nodes for an inventory, from stored values alone.
+
+        None by default. `outputs` may be those of an older version of gpuform, with fewer fields.
+        """
+        return ()
 
     @classmethod
     def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:  # noqa: ARG003 - a hook

@@ -34,6 +34,7 @@ from gpuform.providers.scp.idleness import (
     should_stay_stopped,
 )
 from gpuform.providers.scp.node_facts import (
+    build_node_record,
     compute_node_usage,
     describe_node_access,
     describe_node_placement,
@@ -75,7 +76,12 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import MachineRepairInputs, NodeFault
-from gpuform.schemas.resource_facts import Notice, ResourcePlacement, ResourceUsage
+from gpuform.schemas.resource_facts import (
+    NodeRecord,
+    Notice,
+    ResourcePlacement,
+    ResourceUsage,
+)
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
@@ -529,6 +535,16 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
         """Return the region, vendor pool and fabric of the node; never None."""
         return describe_node_placement(outputs)
+
+    @classmethod
+    def list_node_records(
+        cls,
+        object_id: str,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> Sequence[NodeRecord]:
+        """Return the one server, whose id is that of the resource; none before it exists."""
+        return (build_node_record(outputs, object_id, inputs, outputs),) if outputs else ()
 
     @classmethod
     def is_off(cls, outputs: Mapping[str, Any]) -> bool:

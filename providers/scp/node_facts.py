@@ -20,11 +20,13 @@ from gpuform.schemas.policies.lifetime import has_expiry
 from gpuform.schemas.resource_facts import (
     Billing,
     Expense,
+    NodeHealth,
     NodePlacement,
+    NodeRecord,
     ResourcePlacement,
     ResourceUsage,
 )
-from gpuform.schemas.scp.statuses import GPUS_PER_SERVER
+from gpuform.schemas.scp.statuses import FAILED_NODE_STATES, GPUS_PER_SERVER
 from gpuform.schemas.values import UNKNOWN, parse_count
 
 
@@ -197,4 +199,47 @@ def _build_host(node: Mapping[str, Any], declared: Mapping[str, Any]) -> Host:
     # A value that is no user name must not become part of an ssh command.
     return Host.from_address(
         name, address, user=user if is_valid_user(user) else _DEFAULT_USER, because=reason
+    )
+
+
+def list_pool_nodes(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[NodeRecord]:
+    """Return the nodes of a pool for an inventory."""
+    nodes = outputs.get("gpu_nodes")
+    return [
+        build_node_record(node, find_text(node, "id"), inputs, outputs)
+        for node in (nodes.values() if isinstance(nodes, Mapping) else ())
+        if isinstance(node, Mapping) and find_text(node, "id")
+    ]
+
+
+def build_node_record(
+    node: Mapping[str, Any],
+    node_id: str,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+) -> NodeRecord:
+    """Return one server for an inventory. SCP has no projects below an account.
+
+    Args:
+        node: the node's own outputs.
+        node_id: the platform's id of the node.
+        inputs: those of the node's resource, with the declared type and region.
+        outputs: those of the node's resource, with the faults.
+    """
+    faulty_nodes = {find_text(fault, "node") for fault in outputs.get("faults") or ()}
+    state, name = find_text(node, "state"), find_text(node, "gpu_node_name")
+    is_broken = state in FAILED_NODE_STATES or name in faulty_nodes or bool(node.get("trouble"))
+    health = NodeHealth.HEALTHY if state == _RUNNING else NodeHealth.UNKNOWN
+    return NodeRecord(
+        node_id=node_id,
+        health_state=NodeHealth.UNHEALTHY if is_broken else health,
+        instance_id=node_id,
+        created_at=find_text(node, "created_at"),
+        hardware_type=find_text(node, "server_type")
+        or find_text(inputs, "gpu_type", "server_type_id"),
+        gpu_count=GPUS_PER_SERVER,
+        account_id=find_text(node, "account_id"),
+        in_use=state == _RUNNING if state else None,
+        region=find_text({**inputs, **outputs}, "region_id"),
+        name=name,
     )

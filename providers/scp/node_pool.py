@@ -38,6 +38,7 @@ from gpuform.providers.scp.node_facts import (
     compute_pool_usage,
     describe_pool_access,
     describe_pool_placement,
+    list_pool_nodes,
 )
 from gpuform.providers.scp.nodes import (
     ROLLOUT_FIELDS,
@@ -76,7 +77,12 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import NodeFault
-from gpuform.schemas.resource_facts import Notice, ResourcePlacement, ResourceUsage
+from gpuform.schemas.resource_facts import (
+    NodeRecord,
+    Notice,
+    ResourcePlacement,
+    ResourceUsage,
+)
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
@@ -509,6 +515,16 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
         """Return region and vendor pool, and the fabric of each node; never None."""
         return describe_pool_placement(outputs)
+
+    @classmethod
+    def list_node_records(
+        cls,
+        object_id: str,  # noqa: ARG003 - a hook
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> Sequence[NodeRecord]:
+        """Return the servers of the pool."""
+        return list_pool_nodes(inputs, outputs)
 
     @classmethod
     def is_off(cls, outputs: Mapping[str, Any]) -> bool:

@@ -42,6 +42,7 @@ from gpuform.providers.records import IdleStops, Repairs, Target
 from gpuform.providers.repairing import RepairDecision
 from gpuform.providers.tensorone.client import ClusterReading, get_client
 from gpuform.providers.tensorone.cluster_facts import (
+    build_node_record,
     describe_cluster_access,
     describe_cluster_exposure,
     describe_cluster_usage,
@@ -74,7 +75,7 @@ from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import iterate_alternatives
-from gpuform.schemas.resource_facts import Credit, Exposure, Notice, ResourceUsage
+from gpuform.schemas.resource_facts import Credit, Exposure, NodeRecord, Notice, ResourceUsage
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.inputs import START_FIELDS, ClusterInputs
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
@@ -451,6 +452,13 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
         """Return the SSH host and the mapped ports of the cluster; never None."""
         return describe_cluster_access(outputs)
+
+    @classmethod
+    def list_node_records(
+        cls, object_id: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Sequence[NodeRecord]:
+        """Return the one machine of the cluster; none before it exists."""
+        return (build_node_record(object_id, inputs, outputs),) if outputs else ()
 
     @classmethod
     def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:

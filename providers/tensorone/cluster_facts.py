@@ -34,6 +34,8 @@ from gpuform.schemas.resource_facts import (
     Billing,
     Expense,
     Exposure,
+    NodeHealth,
+    NodeRecord,
     Notice,
     NoticeKind,
     ResourceUsage,
@@ -41,7 +43,7 @@ from gpuform.schemas.resource_facts import (
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.statuses import STABLE_STATUSES, ClusterStatus, to_unix_time
 from gpuform.schemas.tensorone.wire import ClusterMetrics
-from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal
+from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal, parse_count
 
 _NO_KUBERNETES = "TensorOne's clusters are hosts without Kubernetes"
 
@@ -416,3 +418,28 @@ def describe_start_effect(
             return "at the next start"
         return "starts and stops the cluster" if is_stopped else "restarts and stops the cluster"
     return "starts the cluster" if is_stopped else "stops and starts the cluster"
+
+
+def build_node_record(
+    object_id: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> NodeRecord:
+    """Return a cluster, which is one machine, for an inventory."""
+    placed_values = {**inputs, **extract_placement(outputs)}
+    status, gpu_health = find_text(outputs, "status"), find_text(outputs, "gpu_health")
+    is_broken = bool(outputs.get("faults")) or status == ClusterStatus.ERROR
+    is_broken = is_broken or gpu_health not in ("", "healthy")
+    is_running = status == ClusterStatus.RUNNING
+    health = NodeHealth.HEALTHY if is_running else NodeHealth.UNKNOWN
+    return NodeRecord(
+        node_id=object_id,
+        health_state=NodeHealth.UNHEALTHY if is_broken else health,
+        instance_id=object_id,
+        created_at=find_text(outputs, "created_at"),
+        hardware_type=find_text(placed_values, "gpu_type"),
+        gpu_count=parse_count(inputs.get("gpu_count")),
+        account_id=find_text(outputs, "owner_id"),
+        project_id=find_text({**inputs, **outputs}, "project_id"),
+        in_use=is_running if status else None,
+        region=find_text(placed_values, "region"),
+        name=find_text({**inputs, **outputs}, "name"),
+    )

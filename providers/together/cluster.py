@@ -43,6 +43,7 @@ from gpuform.providers.together.cluster_facts import (
     describe_cluster_access,
     describe_cluster_placement,
     describe_cluster_usage,
+    list_cluster_nodes,
 )
 from gpuform.providers.together.cluster_view import (
     ObservedCluster,
@@ -80,7 +81,13 @@ from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import iterate_alternatives
-from gpuform.schemas.resource_facts import Credit, Notice, ResourcePlacement, ResourceUsage
+from gpuform.schemas.resource_facts import (
+    Credit,
+    NodeRecord,
+    Notice,
+    ResourcePlacement,
+    ResourceUsage,
+)
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.together.outputs import ClusterOutputs
@@ -655,6 +662,16 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         Together reports no fabrics and no switches.
         """
         return describe_cluster_placement(outputs)
+
+    @classmethod
+    def list_node_records(
+        cls,
+        object_id: str,  # noqa: ARG003 - a hook
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> Sequence[NodeRecord]:
+        """Return the workers; Together reports no account."""
+        return list_cluster_nodes(inputs, outputs)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:

@@ -18,7 +18,7 @@ Together reports a cluster's region, and each worker's host name and name in Slu
 'Get GPU cluster', `gpu_worker_nodes`), but neither switches nor fabrics.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from gpuform.providers.declared import (
@@ -32,13 +32,15 @@ from gpuform.schemas.policies.lifetime import has_expiry
 from gpuform.schemas.resource_facts import (
     Billing,
     Expense,
+    NodeHealth,
     NodePlacement,
+    NodeRecord,
     ResourcePlacement,
     ResourceUsage,
 )
 from gpuform.schemas.together.ssh_issuer import find_ssh_authority
-from gpuform.schemas.together.statuses import ClusterStatus
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.together.statuses import FAILED_NODE_PHASES, ClusterStatus
+from gpuform.schemas.values import UNKNOWN, parse_count
 
 _SSH_DOMAIN: Final = ".cloud.together.ai"
 _LOGIN_NODE: Final = "slurm-login"
@@ -264,3 +266,56 @@ def _build_node_placement(worker: Mapping[str, Any]) -> NodePlacement:
         slurm=find_text(worker, "slurm_worker_hostname"),
         address=to_ssh_address(find_text(worker, "host_name")),
     )
+
+
+def list_cluster_nodes(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[NodeRecord]:
+    """Return the workers of a cluster for an inventory.
+
+    Together reports no account, and no creation time of a worker that was not added later.
+    """
+    placed_values = {**inputs, **extract_placement(outputs)}
+    added_at = {
+        find_text(event, "node_id"): find_text(event, "at")
+        for event in outputs.get("node_events") or ()
+        if find_text(event, "reason") == _ADDED
+    }
+    faulty_nodes = {find_text(fault, "node") for fault in outputs.get("faults") or ()}
+    return [
+        NodeRecord(
+            node_id=find_text(worker, "node_id"),
+            health_state=_find_worker_health(worker, faulty_nodes),
+            instance_id=find_text(worker, "instance_id") or find_text(worker, "node_id"),
+            created_at=added_at.get(find_text(worker, "node_id"))
+            or find_text(outputs, "created_at"),
+            hardware_type=find_text(placed_values, "gpu_type"),
+            gpu_count=parse_count(worker.get("num_gpus")),
+            project_id=find_text({**inputs, **outputs}, "project_id"),
+            in_use=_is_switched_on(worker),
+            region=find_text(placed_values, "region"),
+            name=find_text(worker, "host_name"),
+        )
+        for worker in outputs.get("gpu_worker_nodes") or ()
+        if find_text(worker, "node_id")
+    ]
+
+
+_ADDED: Final = "TogetherScaledUp"
+"""The reason of the event of an added worker (the platform's SDK)."""
+
+
+def _is_switched_on(worker: Mapping[str, Any]) -> bool | None:
+    """Return whether a worker runs; None for a worker without a phase."""
+    phase = find_text(worker, "status").removeprefix("NODE_PHASE_").lower()
+    return phase not in _DOWN_PHASES if phase else None
+
+
+def _find_worker_health(worker: Mapping[str, Any], faulty_nodes: Collection[str]) -> NodeHealth:
+    """Return the health of a worker: a fault of any source makes it unhealthy.
+
+    A worker that does not run yet is of unknown health.
+    """
+    if find_text(worker, "status") in FAILED_NODE_PHASES or find_text(worker, "host_name") in (
+        faulty_nodes
+    ):
+        return NodeHealth.UNHEALTHY
+    return NodeHealth.HEALTHY if _is_switched_on(worker) else NodeHealth.UNKNOWN

@@ -22,7 +22,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.plugin.interrupted_creates import describe_leftover, find_leftover_intents
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.schemas.plan import Plan
-from gpuform.schemas.resource_facts import ResourceUsage
+from gpuform.schemas.resource_facts import NodeInventory, NodeRecord, ResourceUsage
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.planning import Diagnostic, EventBus
 from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
@@ -43,13 +43,14 @@ from gpuform.stacks.operations.runs.callbacks import Interrupted, OperationCallb
 from gpuform.stacks.operations.runs.saved_plans import describe_creation
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
 from gpuform.stacks.pricing.price_book import PriceBook
-from gpuform.stacks.pricing.usage import compute_current_usage
+from gpuform.stacks.pricing.usage import compute_current_usage, to_plain_properties
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, StatusReport
 from gpuform.stacks.review.value_text import short_type, to_display_value
 from gpuform.stacks.schedule.calendar import IdleWatch
 from gpuform.stacks.schedule.noticing import list_entry_notices
+from gpuform.stacks.topology_export.model import NoTopology
 
 if TYPE_CHECKING:
     from gpuform.providers.lifecycle import Lifecycle
@@ -105,19 +106,9 @@ def build_status(
         now: the current time, for the age of the state.
     """
     config = read_config(stack)
-    entries = [
-        entry
-        for entry in stack.snapshot.resources
-        if not is_noise(entry.type)
-        # An old object that waits for its deletion shows in a plan, not here.
-        if not (entry.delete or entry.pending_replacement)
-    ]
     book = PriceBook.read(stack.project.directory)
-    resources = (
-        _read_resources(stack, config, entries)
-        if refresh
-        else [_ObservedResource(entry) for entry in entries]
-    )
+    resources = _observe_resources(stack, config, refresh=refresh)
+    entries = _list_shown_entries(stack)
     settings = Settings(config=config.get, environ=environ)
     clock = synchronize_clock(get_clock(environ))
     live_metrics = _read_live_metrics(resources, settings) if refresh else {}
@@ -162,6 +153,91 @@ def build_status(
     )
 
 
+def read_node_inventory(
+    selected: SelectedStack, names: Sequence[str], *, refresh: bool, emulate: bool
+) -> NodeInventory:
+    """Return the GPU nodes of the stack, or of the named resources; by platform, then by id.
+
+    Nothing is locked and nothing is changed. Platforms are only asked with `refresh`: a resource
+    that cannot be read has the nodes of the state, and makes `success` False.
+
+    Raises:
+        NoTopology: the stack has no resource of a name.
+        EngineError: the stack cannot be opened, or belongs to the other environment.
+    """
+    with selected.begin_operation():
+        stack = selected.open()
+        is_implied = not refresh and CLOCK_VARIABLE not in os.environ
+        shows_state = not emulate and is_implied and is_recorded_emulated(stack)
+        with enter_environment(stack, emulate=emulate or shows_state, shows_state=shows_state):
+            resources = _observe_resources(stack, read_config(stack), refresh=refresh)
+    known_names = {name for resource in resources for name in resource.names}
+    for name in names:
+        if name not in known_names:
+            raise NoTopology(
+                f"stack '{stack.name}' has no resource {name!r}",
+                hint="`gpuform status` lists the resources",
+            )
+    selected_resources = [
+        resource for resource in resources if not names or resource.names & {*names}
+    ]
+    stack_name = f"{stack.project.name}/{stack.name}"
+    records = [
+        record.model_copy(update={"stack": stack_name})
+        for resource in selected_resources
+        for record in list_entry_nodes(resource.entry)
+    ]
+    return NodeInventory(
+        success=not any(
+            resource.problem and not resource.is_gone for resource in selected_resources
+        ),
+        nodes_checked=len(records),
+        nodes=tuple(sorted(records, key=lambda record: (record.platform, record.node_id))),
+        unknown=tuple(
+            f"{name_of(resource.entry.urn)}: {resource.problem}"
+            for resource in selected_resources
+            if resource.problem
+        ),
+    )
+
+
+def list_entry_nodes(entry: ResourceState) -> tuple[NodeRecord, ...]:
+    """Return the GPU nodes of an entry, from its last outputs; none for another kind.
+
+    An object that is only looked up is part of no inventory of this stack.
+    """
+    lifecycle = find_lifecycle(entry.type)
+    if lifecycle is None or not entry.custom or entry.external or not entry.outputs:
+        return ()
+    inputs, outputs = to_plain_properties(entry.inputs), to_plain_properties(entry.outputs)
+    identity = {"platform": lifecycle.platform, "resource": name_of(entry.urn)}
+    return tuple(
+        record.model_copy(update=identity)
+        for record in lifecycle.list_node_records(entry.id, inputs, outputs)
+    )
+
+
+def _list_shown_entries(stack: Stack) -> list[ResourceState]:
+    """Return the entries of the stack's present resources."""
+    return [
+        entry
+        for entry in stack.snapshot.resources
+        if not is_noise(entry.type)
+        # An old object that waits for its deletion shows in a plan, not here.
+        if not (entry.delete or entry.pending_replacement)
+    ]
+
+
+def _observe_resources(
+    stack: Stack, config: Mapping[str, str], *, refresh: bool
+) -> list["_ObservedResource"]:
+    """Return the stack's resources as stored, or with `refresh` as the platforms report them."""
+    entries = _list_shown_entries(stack)
+    if refresh:
+        return _read_resources(stack, config, entries)
+    return [_ObservedResource(entry) for entry in entries]
+
+
 def _describe_leftovers(stack: Stack) -> list[str]:
     """Return a line for each object possibly left behind by an interrupted create.
 
@@ -190,6 +266,11 @@ class _ObservedResource:
     entry: ResourceState
     problem: str = ""
     is_gone: bool = False
+
+    @property
+    def names(self) -> set[str]:
+        """Return the resource's URN and its name in the program."""
+        return {self.entry.urn, name_of(self.entry.urn)}
 
 
 def _read_resources(
@@ -285,6 +366,7 @@ def _build_resource_status(
         is_gone=resource.is_gone,
         live=live_metrics.live if live_metrics else None,
         live_problem=live_metrics.problem if live_metrics else "",
+        nodes=list_entry_nodes(entry),
     )
 
 

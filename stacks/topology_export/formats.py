@@ -8,15 +8,21 @@ groups have letters, digits and underscores.
 
 From Topograph's page 'Modeling and API Simulation': `switches` is a map, `blocks` name the nodes,
 and an annotation of a block names an accelerator domain.
+
+From NVIDIA/ai-cloud-validation, requirement CAP02 and its test `FleetManagementApiCheck`: ten fixed
+fields of each node (`schemas.resource_facts.NodeRecord`).
 """
 
+import csv
 import hashlib
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuform.schemas.access import is_valid_host
+from gpuform.schemas.resource_facts import NodeInventory, NodeRecord
 from gpuform.stacks.topology_export.manifests import (
     Manifest,
     build_kueue_objects,
@@ -282,6 +288,40 @@ FORMATS: Final[Mapping[str, Format]] = {
     "inventory": Format(render_inventory, needs_one_scheduler=False),
 }
 """The formats by their names on the command line."""
+
+
+def render_inventory_json(inventory: NodeInventory) -> str:
+    """Render the records of all nodes as JSON, for NVIDIA's AI cloud validation and others."""
+    return inventory.model_dump_json(indent=2) + "\n"
+
+
+def render_inventory_csv(inventory: NodeInventory) -> str:
+    """Render the records of all nodes as CSV: a header, then a row for each node.
+
+    Unknown values are empty; a text that a spreadsheet would run as a formula gets a quote before.
+    """
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(NodeRecord.model_fields)
+    for node in inventory.nodes:
+        writer.writerow(map(_format_cell, node.model_dump(mode="json").values()))
+    return lines.getvalue()
+
+
+def _format_cell(value: str | float | bool | None) -> str:
+    """Return a value of a record as text of a cell; None is empty, a boolean is lower case."""
+    if value is None:
+        return ""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    # A name from a platform must never run on the machine of a reader.
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+INVENTORY_FORMATS: Final[Mapping[str, Callable[[NodeInventory], str]]] = {
+    "inventory-json": render_inventory_json,
+    "inventory-csv": render_inventory_csv,
+}
+"""The formats of node records, which are made from all resources with nodes."""
 
 APPLICABLE_FORMATS: Final = tuple(
     name for name, export_format in FORMATS.items() if export_format.build_manifests is not None

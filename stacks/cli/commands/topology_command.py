@@ -25,6 +25,8 @@ _FORMATS = (
     "kueue",
     "topograph",
     "inventory",
+    "inventory-json",
+    "inventory-csv",
 )
 
 
@@ -36,7 +38,8 @@ _FORMATS = (
     "form",
     type=click.Choice(_FORMATS),
     required=True,
-    help="The scheduler: Slurm, Slinky, Kubernetes, Kueue, Topograph, Ansible.",
+    help="The scheduler: Slurm, Slinky, Kubernetes, Kueue, Topograph, Ansible (inventory); or a "
+    "list of nodes (inventory-json, inventory-csv).",
 )
 @click.option(
     "--refresh",
@@ -158,7 +161,10 @@ def _print_topology(
     from gpuform.stacks.cli.terminal.screen import write_parts  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.topology_export import read_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import build_topology_document  # noqa: PLC0415 - as above
+    from gpuform.stacks.topology_export.formats import INVENTORY_FORMATS  # noqa: PLC0415 - as above
 
+    if options.form in INVENTORY_FORMATS:
+        return _print_inventory(session, selected, options, output, as_json=as_json)
     result = read_topology(selected, options)
     if as_json:
         document_json = format_json(build_topology_document(result), indent=2) + "\n"
@@ -167,6 +173,32 @@ def _print_topology(
     write_parts([result.text], output, session.screen)
     _print_unknown(session, result.unknown)
     return SUCCESS
+
+
+def _print_inventory(
+    session: Session,
+    selected: "SelectedStack",
+    options: "TopologyOptions",
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Print the records of nodes, or write them to `output`, and return the exit code.
+
+    FAILED if a resource could not be read with --refresh. The format JSON is its own document.
+    """
+    from gpuform.stacks.cli.terminal.screen import write_parts  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.status_reading import read_node_inventory  # noqa: PLC0415 - as above
+    from gpuform.stacks.topology_export.formats import INVENTORY_FORMATS  # noqa: PLC0415 - as above
+
+    if as_json:
+        raise click.UsageError("--json cannot be combined with --format " + options.form)
+    inventory = read_node_inventory(
+        selected, options.resources, refresh=options.refresh, emulate=options.emulate
+    )
+    write_parts([INVENTORY_FORMATS[options.form](inventory)], output, session.screen)
+    _print_unknown(session, inventory.unknown)
+    return SUCCESS if inventory.success else FAILED
 
 
 def _apply_topology(

@@ -327,11 +327,11 @@ def _build_diff(label: str, before: str, after: str) -> Iterator[str]:
 @click.option(
     "--of",
     "what",
-    type=click.Choice(["topology", "prices", "gates", "stacks", "tests", "plan"]),
+    type=click.Choice(["topology", "prices", "gates", "stacks", "tests", "plan", "inventory"]),
     default="topology",
     show_default=True,
     help="The kind of files: topologies, prices.yaml, gates.yaml, stacks.yaml, tests/*.yaml, "
-    "plans.",
+    "plans, node inventories.",
 )
 @click.option(
     "--link",
@@ -373,7 +373,7 @@ def _link_schema() -> Path:
 
 
 def _render_schema(kind: str) -> str:
-    """Return the JSON schema for a kind of file: topology, prices, gates, stacks, tests or plan."""
+    """Return the JSON schema for a kind of file: topology, prices, gates and so on."""
     from gpuform.stacks.json_schema import file_schemas, plan_schema  # noqa: PLC0415 - not for help
 
     texts = {
@@ -383,5 +383,6 @@ def _render_schema(kind: str) -> str:
         "stacks": file_schemas.render_stacks_schema,
         "tests": file_schemas.render_cases_schema,
         "plan": plan_schema.render_plan_schema,
+        "inventory": plan_schema.render_inventory_schema,
     }
     return texts[kind]()

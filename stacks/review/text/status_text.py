@@ -12,7 +12,7 @@ from gpuform.providers.environment import Live
 from gpuform.schemas.lens.conditions import Capacity
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 from gpuform.schemas.plan import Amount, StackCost
-from gpuform.schemas.resource_facts import Billing, Notice, ResourceUsage
+from gpuform.schemas.resource_facts import Billing, NodeRecord, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.pricing.costs import sum_costs
 from gpuform.stacks.review.paint import PLAIN, Paint
@@ -33,7 +33,8 @@ class ResourceStatus:
 
     `problem` says why the resource could not be read, or that it `is_gone`. `footprint` is its
     priced usage, or None if unknown. `live` are the platform's current measurements, None if not
-    asked or not measured; `live_problem` says why they could not be read.
+    asked or not measured; `live_problem` says why they could not be read. `nodes` are its GPU
+    nodes, for the JSON document only.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ResourceStatus:
     is_gone: bool = False
     live: Live | None = None
     live_problem: str = ""
+    nodes: Sequence[NodeRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +339,7 @@ def _resource_to_json(resource: ResourceStatus) -> dict[str, Any]:
         "footprint": None if footprint is None else footprint.model_dump(mode="json"),
         "live": None if resource.live is None else dict(resource.live.figures),
         "live_problem": resource.live_problem,
+        "nodes": [node.model_dump(mode="json", exclude={"stack"}) for node in resource.nodes],
     }
 
 

@@ -141,3 +141,17 @@ def test_status_emulate_uses_the_projects_emulator(dev: Run) -> None:
     assert ran.code == 0
     assert ran.out.splitlines()[5].split()[2:5] == ["Ready", "yes", "16"]
     assert "nodes: 2, 2 healthy" in ran.out
+
+
+def test_the_inventory_has_the_nodes_that_status_shows(run_applied: Run) -> None:
+    inventory = run_applied("topology", "--format", "inventory-json").json
+    (shown,) = [
+        it["nodes"] for it in run_applied("status", "--json").json["resources"] if it["nodes"]
+    ]
+    assert [{**node, "stack": "demo/dev"} for node in shown] == inventory["nodes"]
+    assert inventory["success"] is True
+    assert {node["health_state"] for node in inventory["nodes"]} == {"healthy"}
+    rows = run_applied("topology", "train", "--format", "inventory-csv", "--refresh").out
+    assert len(rows.splitlines()) == 1 + inventory["nodes_checked"] == 3
+    unknown = run_applied("topology", "trian", "--format", "inventory-csv")
+    assert (unknown.code, "no resource 'trian'" in unknown.err) == (1, True)
