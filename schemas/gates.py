@@ -63,13 +63,43 @@ class NoOpenPortsInputs(InputModel):
     )
 
 
+class RehearsalLimitInputs(InputModel):
+    """The most that any rehearsed hazard may cost. At least one limit."""
+
+    max_lost_gpus: int | None = Field(
+        default=None,
+        ge=0,
+        description="The most GPUs that may be without work at one time.",
+        examples=[0],
+    )
+    max_gpu_hours_without_work: float | None = Field(
+        default=None,
+        ge=0,
+        description="The most hours without work, summed over the GPUs.",
+        examples=[8],
+    )
+    jobs_ended: int | None = Field(
+        default=None,
+        ge=0,
+        description="The most jobs that may end before they are done.",
+        examples=[0],
+    )
+
+    @classmethod
+    def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if no limit is declared."""
+        if all(values.get(name) is None for name in cls.model_fields):
+            yield Problem("", f"has no limit: declare one of {', '.join(cls.model_fields)}")
+
+
 class GateInputs(InputModel):
     """One gate: exactly one rule, and how to apply it."""
 
     rules: ClassVar[tuple[str, ...]] = (
         *("max_destroyed_gpus", "not_replaced", "allowed_regions", "allowed_gpu_types"),
         *("max_hourly_cost", "required_tags", "protected", "expiry_required"),
-        *("not_busy", "no_open_ports", "max_repaired_nodes", "certified", "python"),
+        *("not_busy", "no_open_ports", "max_repaired_nodes", "certified", "rehearsal"),
+        "python",
     )
 
     max_destroyed_gpus: int | None = Field(
@@ -149,6 +179,12 @@ class GateInputs(InputModel):
         "acceptance tests, if they are declared and all nodes have passed them.",
         examples=[True],
     )
+    rehearsal: RehearsalLimitInputs | None = Field(
+        default=None,
+        description="The plan was rehearsed (`preview --rehearse`), and no hazard costs more. "
+        "Plans of an update only; a plan without changes passes.",
+        examples=[{"max_lost_gpus": 0, "max_gpu_hours_without_work": 8, "jobs_ended": 0}],
+    )
     python: _Function | None = Field(
         default=None,
         description="A function of the project, MODULE:NAME, that gets the plan and yields a "
@@ -178,8 +214,8 @@ class GateInputs(InputModel):
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield a problem unless exactly one rule is declared.
 
-        Also one for `resources` beside max_hourly_cost or python, which are about the complete
-        plan.
+        Also one for `resources` beside max_hourly_cost, rehearsal or python, which are about the
+        complete plan.
         """
         declared_rules = [name for name in cls.rules if values.get(name) is not None]
         if not declared_rules:
@@ -189,7 +225,7 @@ class GateInputs(InputModel):
             yield Problem(
                 name, f"is a second rule beside {declared_rules[0]}: write it as another gate"
             )
-        stack_rules = {"max_hourly_cost", "python"} & {*declared_rules}
+        stack_rules = {"max_hourly_cost", "python", "rehearsal"} & {*declared_rules}
         if stack_rules and values.get("resources") is not None:
             yield Problem(
                 "resources", f"conflicts with {stack_rules.pop()}, which checks the whole plan"

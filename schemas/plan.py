@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.resource_facts import (
     Billing,
     CertificationCheck,
@@ -362,6 +363,10 @@ class Plan(_PlanModel):
     )
     cost: PlanCost | None = Field(
         default=None, description="The cost of the whole stack; null if it was not computed."
+    )
+    rehearsal: Rehearsal | None = Field(
+        default=None,
+        description="What the plan does when something goes wrong; null if it was not rehearsed.",
     )
     gates: tuple[GateResult, ...] | None = Field(
         default=None, description="The results of the gates; null without gates."

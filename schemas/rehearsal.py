@@ -120,6 +120,11 @@ class HazardOutcome(_RehearsalModel):
     )
 
     @property
+    def has_failed(self) -> bool:
+        """Return whether the run ended in another way than planned."""
+        return self.ending != "succeeded"
+
+    @property
     def severity(self) -> tuple[float, ...]:
         """Return a key that sorts outcomes: the greater, the worse."""
         is_open = self.lost_for_s is None

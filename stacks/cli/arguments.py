@@ -15,11 +15,12 @@ _OPTION_NAMES = frozenset(option.name for option in fields(RunOptions))
 
 @dataclass(frozen=True, slots=True)
 class RunArguments:
-    """The options of a run, whether it asks for confirmation, and what of it is shown."""
+    """The options of a run, whether it asks for confirmation or rehearses, and what is shown."""
 
     options: RunOptions
     yes: bool = False
     json: bool = False
+    rehearse: bool = False
     display: DisplayOptions = field(default_factory=DisplayOptions)
 
     @classmethod
@@ -32,6 +33,7 @@ class RunArguments:
             # With defaults, because not every command has all flags: `preview` has no --yes.
             yes=flags.get("yes", False),
             json=flags["json"],
+            rehearse=flags.get("rehearse", False),
             display=DisplayOptions(
                 sames=flags.get("show_sames", False),
                 secrets=flags.get("show_secrets", False),

@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import (
@@ -39,6 +40,7 @@ from gpuform.stacks.operations.opening.interpreter import (
     build_command_start,
     find_program_environment,
 )
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.callbacks import (
     Interrupted,
     Message,
@@ -144,7 +146,19 @@ def create_run_callbacks(arguments: RunArguments, session: Session) -> Operation
             screen.print()
             return False
 
-    return OperationCallbacks(event_printer, None if arguments.yes else confirm, Signals(screen))
+    return OperationCallbacks(
+        event_printer,
+        None if arguments.yes else confirm,
+        Signals(screen),
+        rehearse_plan if arguments.rehearse else None,
+    )
+
+
+def rehearse_plan(selected: SelectedStack, plan: Plan) -> Rehearsal:
+    """Play the plan of a preview on the emulator under every hazard, and return the outcomes."""
+    from gpuform.stacks.rehearsing import rehearse  # noqa: PLC0415 - the emulator, for few runs
+
+    return rehearse(selected, plan)
 
 
 def create_view(arguments: RunArguments, session: Session) -> View:

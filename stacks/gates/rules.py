@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.rehearsal import HazardOutcome
 from gpuform.schemas.resource_facts import Billing, Expense, Exposure, ResourceUsage
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.value_text import counted
@@ -273,6 +274,47 @@ def find_excess_repairs(plan: Plan, changes: Sequence[ResourceChange], most: int
         yield f"{summary}: the limit is {most}"
 
 
+def find_rehearsed_losses(
+    plan: Plan, changes: Sequence[ResourceChange], limits: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a finding for each limit that a rehearsed hazard exceeds, with the worst hazard.
+
+    Yield one if the plan was not rehearsed, or the emulator plans something else. Only plans of an
+    update with changes count.
+    """
+    del changes
+    if plan.operation != "update" or not plan.has_changes:
+        return
+    if plan.rehearsal is None:
+        yield (
+            "the plan was not rehearsed: save it with `gpuform preview --save-plan FILE "
+            "--rehearse`, and apply it with `gpuform up --plan FILE`"
+        )
+        return
+    for difference in plan.rehearsal.differences:
+        yield f"the rehearsal says nothing about this plan: {difference}"
+    for name, (measure, unit) in _REHEARSAL_LIMITS.items():
+        limit = limits.get(name)
+        if limit is None:
+            continue
+        worst = max(plan.rehearsal.outcomes, key=measure)
+        if measure(worst) > limit:
+            yield (
+                f"{worst.hazard.description}: {measure(worst):,.4g} {unit}: the limit is {limit:g}"
+            )
+
+
+_REHEARSAL_LIMITS: Final[Mapping[str, tuple[Callable[[HazardOutcome], float], str]]] = {
+    "max_lost_gpus": (lambda outcome: outcome.lost_gpus, "lost GPUs"),
+    "max_gpu_hours_without_work": (
+        lambda outcome: outcome.gpu_hours_without_work,
+        "GPU-hours without work",
+    ),
+    "jobs_ended": (lambda outcome: len(outcome.jobs_ended), "ended jobs"),
+}
+"""Measure and unit of each limit of the rule `rehearsal`."""
+
+
 OVER_PLANS: Final[Mapping[str, Rule]] = {
     "max_destroyed_gpus": find_excess_gpu_removals,
     "not_replaced": find_replacements,
@@ -283,6 +325,7 @@ OVER_PLANS: Final[Mapping[str, Rule]] = {
     "protected": find_protected_deletions,
     "expiry_required": find_missing_expiry,
     "max_repaired_nodes": find_excess_repairs,
+    "rehearsal": find_rehearsed_losses,
 }
 """The rules that need nothing but the plan, by their names in gates.yaml."""
 

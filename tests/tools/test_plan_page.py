@@ -62,7 +62,7 @@ def test_the_examples_of_prices_and_gates_are_valid(project: Path) -> None:
 
     prices: Any = yaml.safe_load(file_pages.PRICES)
     assert get_price_book_model().model_validate(prices)
-    assert len(read_gates(project / "gates.yaml", "gates.yaml")) == 8
+    assert len(read_gates(project / "gates.yaml", "gates.yaml")) == 9
     for name in GateInputs.rules:
         assert f"| `{name}` |" in page_of_prices()
 

@@ -185,6 +185,8 @@ gates:
   proven:
     certified: true
     resources: [train]
+  safe:
+    rehearsal: {max_lost_gpus: 0, max_gpu_hours_without_work: 8, jobs_ended: 0}
   keep:
     protected: ["prod-*"]
   ends:

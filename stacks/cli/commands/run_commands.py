@@ -222,6 +222,12 @@ _PLAN = click.option(
     help="Make only the changes of this saved plan; refused if the state, configuration or "
     "program changed since.",
 )
+_REHEARSE = click.option(
+    "--rehearse",
+    is_flag=True,
+    help="Play the plan on the emulator while things go wrong, and show what each hazard costs. "
+    "With --save-plan the result is a part of the plan.",
+)
 _DIGEST = click.option(
     "--digest",
     metavar="DIGEST",
@@ -245,6 +251,7 @@ _CHECK_PLAN = click.option(
     *_TARGET_FLAGS,
     *_REPLACE_FLAGS,
     _SAVE_PLAN,
+    _REHEARSE,
     _CHECK_PLAN,
     _NO_MESSAGE,
     show_secrets_flag,
@@ -262,8 +269,15 @@ def preview(**flags: Any) -> int:
       gpuform preview --stack dev
       gpuform preview --expect-no-changes
       gpuform preview --save-plan plan.json
+      gpuform preview --save-plan plan.json --rehearse
       gpuform preview --plan plan.json
     """
+    for name in ("plan", "every_stack"):
+        if flags["rehearse"] and flags[name]:
+            raise click.UsageError(
+                f"--rehearse cannot be combined with --{'all' if name == 'every_stack' else name}: "
+                "`gpuform rehearse` has this option"
+            )
     return _run_command(RunOptions("update", preview_only=True), flags)
 
 

@@ -185,7 +185,10 @@ def is_sealed(plan: Plan, digest: Digest) -> bool:
 
 def _compute_seal(plan: Plan, digest: Digest) -> str:
     """Compute the keyed digest of a plan, without regard to its present seal."""
-    return digests.compute_digest(digest, "plan", json.loads(_set_seal(plan, "").model_dump_json()))
+    # Without the field where the plan was not rehearsed: older releases seal plans without it.
+    unset_fields = {"rehearsal"} if plan.rehearsal is None else None
+    document = _set_seal(plan, "").model_dump_json(exclude=unset_fields)
+    return digests.compute_digest(digest, "plan", json.loads(document))
 
 
 def _set_seal(plan: Plan, seal: str) -> Plan:

@@ -4,13 +4,14 @@ Every run with a plan creates a `PlanEvaluator`; it calls pricing, schedules and
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from gpuform.providers.context import Clock, get_clock, synchronize_clock
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.gates.certifications import add_unreachable_platforms, check_certifications
@@ -31,13 +32,20 @@ class PlanEvaluator:
     book: PriceBook
     gate_evaluator: GateEvaluator
     clock: Clock
+    rehearse: Callable[[Plan], Rehearsal | None] = lambda _plan: None
 
     @classmethod
-    def load(cls, stack: Stack, environ: Mapping[str, str], allowed: Collection[str]) -> Self:
+    def load(
+        cls,
+        stack: Stack,
+        environ: Mapping[str, str],
+        allowed: Collection[str],
+        rehearse: Callable[[Plan], Rehearsal | None] = lambda _plan: None,
+    ) -> Self:
         """Read the project's price book and gates.
 
         `allowed` names the permissions of the run; a permission `gate:NAME` lets the plan pass that
-        gate.
+        gate. `rehearse` returns the rehearsal of a plan with changes, or None.
 
         Raises:
             EngineError: a file is wrong, and the error names the line; or a permission `gate:NAME`
@@ -50,7 +58,8 @@ class PlanEvaluator:
         gates = read_project_gates(directory)
         monitoring = UsageMonitor(settings, ids)
         gate_evaluator = GateEvaluator(gates, allowed, stack.project.program, monitoring)
-        return cls(PriceBook.read(directory), gate_evaluator, synchronize_clock(get_clock(environ)))
+        clock = synchronize_clock(get_clock(environ))
+        return cls(PriceBook.read(directory), gate_evaluator, clock, rehearse)
 
     @classmethod
     def load_prices(cls, stack: Stack) -> Self:
@@ -87,6 +96,8 @@ class PlanEvaluator:
         evidence = {"exposures": list_step_exposures(steps), "proofs": proofs}
         # Costs and notices come first: gates judge the plan by them.
         plan = add_costs(plan, steps, self.book).model_copy(update={"notices": notices, **evidence})
+        if plan.has_changes and not plan.errors:
+            plan = plan.model_copy(update={"rehearsal": self.rehearse(plan)})
         plan = self.gate_evaluator.evaluate(plan)
         monitoring = self.gate_evaluator.monitoring
         if monitoring is None:

@@ -42,6 +42,7 @@ def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
         unchecked=tuple(redactor.redact(note) for note in plan.unchecked),
         notices=_redact_value(plan.notices, redactor),
         cost=_redact_value(plan.cost, redactor),
+        rehearsal=_redact_value(plan.rehearsal, redactor),
         gates=None if plan.gates is None else _redact_value(plan.gates, redactor),
     )
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.engine.deployment import Operation, Outcome
 from gpuform.stacks.engine.planning import Event
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.plans.run_record import RunRecord
 
@@ -131,11 +133,15 @@ def ignore_event(_event: OperationEvent) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OperationCallbacks:
-    """The callbacks of an operation. Without `confirm` every plan is applied."""
+    """The callbacks of an operation. Without `confirm` every plan is applied.
+
+    `rehearse` plays the plan of a preview on the emulator; without it no plan is rehearsed.
+    """
 
     on_event: Callable[[OperationEvent], None] = ignore_event
     confirm: Callable[[Plan], bool] | None = None
     interruptions: Interruptions = field(default_factory=Cancellation)
+    rehearse: Callable[[SelectedStack, Plan], Rehearsal] | None = None
 
     def report(self, message: str) -> None:
         """Send `message` to the user as information."""

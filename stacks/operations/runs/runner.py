@@ -8,12 +8,14 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from gpuform.providers import permissions
 from gpuform.providers.context import get_clock, write_trace
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.deployment import (
     DEFAULT_PARALLEL,
@@ -141,7 +143,8 @@ def run_operation(
             options = replace(options, exclude=(*options.exclude, *protected_urns))
         log, restart_log = resources.enter_context(_open_event_log(options.event_log))
         resources.enter_context(_write_profile(options.profile))
-        evaluator = PlanEvaluator.load(stack, os.environ, _get_permissions(options))
+        rehearse = partial(_find_rehearsal, selected, callbacks, saved_plan)
+        evaluator = PlanEvaluator.load(stack, os.environ, _get_permissions(options), rehearse)
         result = PlannedRun(
             selected,
             options,
@@ -162,6 +165,18 @@ def run_operation(
         workspace.remove(name, force=False, timeout=selected.build_lock_timeout(callbacks.warn))
         callbacks.report(f"Removed stack {name}.")
     return result
+
+
+def _find_rehearsal(
+    selected: SelectedStack, callbacks: OperationCallbacks, saved_plan: SavedPlan | None, plan: Plan
+) -> Rehearsal | None:
+    """Return the rehearsal of the saved plan, or else the result of the callback, or None.
+
+    A run with a saved plan does no more than that plan, whose seal includes its rehearsal.
+    """
+    if saved_plan is not None:
+        return saved_plan.plan.rehearsal
+    return callbacks.rehearse(selected, plan) if callbacks.rehearse else None
 
 
 def _prepare_stack(

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.safe_text import truncate
 from gpuform.stacks.review.dangers import list_causes
 from gpuform.stacks.review.facts import (
@@ -23,6 +24,7 @@ from gpuform.stacks.review.facts import (
     format_planned_counts,
     to_property_change,
 )
+from gpuform.stacks.review.rehearsal_text import format_outcomes, format_verdict
 from gpuform.stacks.review.summary_text import (
     format_gate,
     format_notice,
@@ -150,6 +152,7 @@ _SHARES: Final = {
     "repairs": (0.22, 0.22),
     "notices": (0.25, 0.25),
     "gates": (0.3, 0.3),
+    "hazards": (0.33, 0.33),
     "commands": (0.35, 0.35),
     "unchecked": (0.4, 0.4),
     "dangerous": (0.6, 0.8),
@@ -256,6 +259,7 @@ def _build_items(review: Review, pieces: Any) -> dict[str, list[Item]]:
             "repairs": format_repairs(stack.plan),
             "notices": map(format_notice, stack.plan.notices),
             "gates": map(format_gate, stack.plan.gates or ()),
+            "hazards": _list_hazard_lines(stack.plan.rehearsal),
             "unchecked": stack.plan.unchecked,
         }
         for part, texts in lines.items():
@@ -268,6 +272,13 @@ def _build_items(review: Review, pieces: Any) -> dict[str, list[Item]]:
                 Item(partial(_render_piece, pieces.output, stack, output, is_multi_stack))
             )
     return items
+
+
+def _list_hazard_lines(rehearsal: Rehearsal | None) -> list[str]:
+    """List the verdict and the outcomes of a rehearsal; empty for None."""
+    if rehearsal is None:
+        return []
+    return [f"{format_verdict(rehearsal)}:", *format_outcomes(rehearsal)]
 
 
 def _add_combined_items(review: Review, pieces: Any, items: dict[str, list[Item]]) -> None:

@@ -30,6 +30,7 @@ from gpuform.stacks.review.facts import (
     to_property_change,
 )
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.rehearsal_text import render_rehearsal
 from gpuform.stacks.review.summary_text import (
     format_cost_delta,
     format_gpu_totals,
@@ -130,7 +131,7 @@ def format_loss(plan: Plan) -> str:
 def render_plan(
     plan: Plan, *, details: bool = False, shows_unchanged: bool = False, paint: Paint = PLAIN
 ) -> str:
-    """Render a complete plan: changes, outputs, dangers, counts, cost, gates, unchecked items.
+    """Render a complete plan: changes, outputs, dangers, counts, cost, rehearsal, gates, unchecked.
 
     Args:
         plan: the plan.
@@ -151,6 +152,7 @@ def render_plan(
     ]
     blocks.append("\n".join(render_plan_cost(plan, paint)))
     blocks.append("\n".join(render_notices(plan.notices, paint)))
+    blocks.append("\n".join(render_rehearsal(plan.rehearsal, paint)))
     blocks.append("\n".join(render_plan_gates(plan, paint)))
     if plan.unchecked:
         blocks.append("\n".join(render_unchecked(plan.unchecked, paint)))
@@ -230,6 +232,7 @@ def _render_stack_blocks(stack: StackFacts, paint: Paint) -> Iterator[str]:
     yield "\n".join(render_output_changes(plan.outputs, paint))
     yield "\n".join(render_plan_cost(plan, paint))
     yield "\n".join(render_notices(plan.notices, paint))
+    yield "\n".join(render_rehearsal(plan.rehearsal, paint))
     yield "\n".join(render_plan_gates(plan, paint))
     if plan.unchecked:
         yield "\n".join(render_unchecked(plan.unchecked, paint))

@@ -7,6 +7,7 @@ import json
 import pickle
 
 import pytest
+from support.stacks.hand_made_rehearsals import build_rehearsal
 
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.engine.deployment import is_sealed, seal_plan
@@ -167,3 +168,26 @@ def test_an_edited_plan_fails_its_seal(crypter):
     more = basis.model_copy(update={"effects": {URN: ("delete",)}, "seal": again.basis.seal})
     assert not is_sealed(again.model_copy(update={"basis": more}), crypter.compute_digest)
     assert not is_sealed(Plan.from_changes("lab", "dev", []), crypter.compute_digest)
+
+
+def test_the_seal_of_a_plan_that_was_not_rehearsed_is_that_of_older_releases(crypter):
+    basis = Basis(state={}, config={}, program={}, key="k")
+    plan = Plan.from_changes("lab", "dev", []).model_copy(update={"basis": basis})
+    document = json.loads(plan.model_dump_json())
+    del document["rehearsal"]
+    older_seal = digests.compute_digest(crypter.compute_digest, "plan", document)
+    document["basis"]["seal"] = older_seal
+    assert is_sealed(Plan.model_validate(document), crypter.compute_digest)
+
+
+def test_the_seal_includes_the_rehearsal(crypter):
+    basis = Basis(state={}, config={}, program={}, key="k")
+    facts = {"basis": basis, "rehearsal": build_rehearsal()}
+    plan = seal_plan(
+        Plan.from_changes("lab", "dev", []).model_copy(update=facts), crypter.compute_digest
+    )
+    again = Plan.model_validate_json(plan.model_dump_json())
+    assert is_sealed(again, crypter.compute_digest)
+    for rehearsal in (None, build_rehearsal(seed=1)):
+        edited = again.model_copy(update={"rehearsal": rehearsal})
+        assert not is_sealed(edited, crypter.compute_digest)

@@ -1,0 +1,127 @@
+"""Format what a rehearsal has shown: the section `If something goes wrong` of every review.
+
+Called by the views of plans and reviews, and by `gpuform rehearse`. Three lines say that nothing
+is lost. No text is escaped.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from gpuform.providers.context import format_duration
+from gpuform.schemas.rehearsal import HazardOutcome, Rehearsal
+from gpuform.schemas.safe_text import escape_invisible
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.summary_text import format_money
+from gpuform.stacks.review.value_text import counted
+
+TITLE: Final = "If something goes wrong"
+
+_MAX_LISTED: Final = 5
+"""Hazards that a review describes; the JSON has all of them."""
+
+
+def render_rehearsal(rehearsal: Rehearsal | None, paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield the section of a rehearsal; nothing for None."""
+    if rehearsal is not None:
+        is_harmful = bool(rehearsal.harmful) or rehearsal.undisturbed.has_failed
+        verdict = escape_invisible(format_verdict(rehearsal))
+        yield paint("bold", f"{TITLE}:") + " " + paint("remove" if is_harmful else "", verdict)
+        for item in format_outcomes(rehearsal):
+            yield from (f"    {escape_invisible(line)}" for line in item.split("\n"))
+
+
+def format_verdict(rehearsal: Rehearsal) -> str:
+    """Return the sum of a rehearsal: `nothing is lost`, or how many hazards do harm."""
+    usual = rehearsal.undisturbed
+    if usual.has_failed:
+        return "the run fails even if nothing goes wrong"
+    if count := len(rehearsal.harmful):
+        verb = "does" if count == 1 else "do"
+        return f"{count} of {counted(len(rehearsal.outcomes) - 1, 'hazard')} {verb} harm"
+    return "nothing more is lost" if _list_losses(usual) else "nothing is lost"
+
+
+def format_outcomes(rehearsal: Rehearsal) -> Iterator[str]:
+    """Yield the undisturbed run if it loses anything, the worst hazards, and what was played.
+
+    A hazard has several lines: its loss, what is left half done, the command that completes the
+    plan, and declarations that avoid the loss.
+    """
+    usual = rehearsal.undisturbed
+    yield from (
+        f"the rehearsal differs from the plan: {difference}" for difference in rehearsal.differences
+    )
+    if usual.has_failed:
+        yield f"without any hazard the run ends as {usual.ending}: {'; '.join(usual.errors)}"
+    elif losses := _list_losses(usual):
+        yield f"without any hazard: {'; '.join(losses)}"
+    for outcome in rehearsal.harmful[:_MAX_LISTED]:
+        yield "\n".join(_format_outcome(outcome))
+    if others := rehearsal.harmful[_MAX_LISTED:]:
+        yield f"{counted(len(others), 'other hazard')}: {', '.join(_count_kinds(others))}"
+    if rehearsal.harmless:
+        yield f"harmless: {', '.join(_count_kinds(rehearsal.harmless))}"
+    yield _format_limits(rehearsal)
+
+
+def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:
+    """Yield the lines of one hazard, all but the first indented."""
+    yield f"{outcome.hazard.description}: {'; '.join(_list_losses(outcome)) or 'nothing is lost'}"
+    if outcome.half_done:
+        yield f"    left half done: {', '.join(outcome.half_done)}"
+    if outcome.mended_by:
+        ending = "" if outcome.is_mended else ", not completely"
+        yield f"    mended by: {outcome.mended_by}{ending}"
+    elif not outcome.is_mended:
+        yield "    no command was found that mends it"
+    for advice in outcome.advice:
+        loss = f"{counted(advice.lost_gpus, 'GPU')}" if advice.lost_gpus else "no GPU"
+        yield (
+            f"    avoid it: declare {advice.declaration} of {name_of(advice.urn)}: "
+            f"a rehearsal with it lost {loss}"
+        )
+
+
+def _list_losses(outcome: HazardOutcome) -> list[str]:
+    """List the losses of an outcome in the units of a review; empty for none."""
+    losses = []
+    if outcome.lost_gpus:
+        duration = (
+            "until the cause has ended"
+            if outcome.lost_for_s is None
+            else f"for {format_duration(outcome.lost_for_s)}"
+        )
+        losses.append(f"{counted(outcome.lost_gpus, 'GPU')} without work {duration}")
+    if outcome.gpu_hours_without_work:
+        losses.append(f"{outcome.gpu_hours_without_work:,.1f} GPU-hours without work")
+    if outcome.jobs_ended:
+        jobs = ", ".join(outcome.jobs_ended)
+        losses.append(f"{counted(len(outcome.jobs_ended), 'job')} ended: {jobs}")
+    losses += [f"data lost: {storage}" for storage in outcome.data_lost]
+    losses += [
+        f"costs {format_money(amount, currency)} more"
+        for currency, amount in sorted(outcome.extra_cost.items())
+        if amount
+    ]
+    return losses
+
+
+def _count_kinds(outcomes: Iterable[HazardOutcome]) -> Iterator[str]:
+    """Yield each kind of hazard with the number of its points, unless it has only one."""
+    points: Counter[str] = Counter()
+    for outcome in outcomes:
+        points[outcome.hazard.kind] += outcome.hazard.points
+    for kind, count in points.items():
+        yield f"{kind} ({count})" if count > 1 else str(kind)
+
+
+def _format_limits(rehearsal: Rehearsal) -> str:
+    """Return the sentence on what the rehearsal is not, with the hazards that were not played."""
+    reasons: dict[str, list[str]] = {}
+    for hazard in rehearsal.not_played:
+        reasons.setdefault(hazard.reason, []).append(str(hazard.kind))
+    not_played = "; ".join(f"{', '.join(kinds)}: {reason}" for reason, kinds in reasons.items())
+    played = "played on the emulator: the real platform may differ"
+    return f"{played}; not played: {not_played}" if not_played else played

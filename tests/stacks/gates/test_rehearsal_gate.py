@@ -1,0 +1,106 @@
+"""The gate on rehearsals: what each limit finds, and plans that were not rehearsed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stacks.hand_made_rehearsals import TRAIN, build_outcome, build_rehearsal
+
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.schemas.rehearsal import HazardKind, Rehearsal
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.gates.evaluating import GateEvaluator, list_blocking_gates
+from gpuform.stacks.gates.file import read_gates
+
+LIMITS = "{max_lost_gpus: 0, max_gpu_hours_without_work: 8, jobs_ended: 0}"
+
+
+def evaluate(
+    tmp_path: Path,
+    limits: str,
+    rehearsal: Rehearsal | None,
+    *,
+    allowed: tuple[str, ...] = (),
+    **plan: Any,
+) -> Plan:
+    file = tmp_path / "gates.yaml"
+    file.write_text(f"gates:\n  safe: {{rehearsal: {limits}}}\n")
+    change = ResourceChange(
+        urn=TRAIN, type=TRAIN, name="train", action=PlanAction.UPDATE, reason=PlanReason.CHANGED
+    )
+    planned = Plan.from_changes("demo", "dev", [change])
+    planned = planned.model_copy(update={"rehearsal": rehearsal, **plan})
+    return GateEvaluator(read_gates(file, "gates.yaml"), allowed, tmp_path).evaluate(planned)
+
+
+def list_findings(plan: Plan) -> list[str]:
+    (result,) = plan.gates or ()
+    return list(result.findings)
+
+
+def test_a_plan_without_loss_passes(tmp_path: Path) -> None:
+    rehearsal = build_rehearsal(build_outcome(HazardKind.KILLED))
+    assert list_findings(evaluate(tmp_path, LIMITS, rehearsal)) == []
+
+
+def test_each_limit_names_the_hazard_that_exceeds_it_most(tmp_path: Path) -> None:
+    rehearsal = build_rehearsal(
+        build_outcome(HazardKind.NO_CAPACITY, lost_gpus=16, gpu_hours_without_work=384.0),
+        build_outcome(HazardKind.KILLED, lost_gpus=8, gpu_hours_without_work=4.0),
+        build_outcome(HazardKind.JOB_STARTS, jobs_ended=("tune",)),
+    )
+    assert list_findings(evaluate(tmp_path, LIMITS, rehearsal)) == [
+        "no-capacity for cluster train: 16 lost GPUs: the limit is 0",
+        "no-capacity for cluster train: 384 GPU-hours without work: the limit is 8",
+        "job-starts for cluster train: 1 ended jobs: the limit is 0",
+    ]
+
+
+def test_only_declared_limits_count(tmp_path: Path) -> None:
+    rehearsal = build_rehearsal(build_outcome(HazardKind.JOB_STARTS, jobs_ended=("tune",)))
+    assert list_findings(evaluate(tmp_path, "{max_lost_gpus: 0}", rehearsal)) == []
+
+
+def test_the_loss_of_the_plan_itself_counts(tmp_path: Path) -> None:
+    usual = build_outcome(HazardKind.NONE, "nothing goes wrong", gpu_hours_without_work=9.0)
+    (finding,) = list_findings(evaluate(tmp_path, LIMITS, build_rehearsal(usual)))
+    assert finding == "nothing goes wrong: 9 GPU-hours without work: the limit is 8"
+
+
+def test_a_plan_that_was_not_rehearsed_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    plan = evaluate(tmp_path, LIMITS, None)
+    (finding,) = list_findings(plan)
+    assert finding.startswith("the plan was not rehearsed: save it with `gpuform preview")
+    assert [gate.permission for gate in list_blocking_gates(plan)] == ["gate:safe"]
+
+
+def test_a_permission_of_the_run_lifts_the_gate(tmp_path: Path) -> None:
+    plan = evaluate(tmp_path, LIMITS, None, allowed=("gate:safe",))
+    assert list_findings(plan)
+    assert list_blocking_gates(plan) == []
+
+
+def test_a_rehearsal_of_something_else_is_refused(tmp_path: Path) -> None:
+    rehearsal = build_rehearsal(differences=("train: replace instead of update",))
+    (finding,) = list_findings(evaluate(tmp_path, LIMITS, rehearsal))
+    assert finding == "the rehearsal says nothing about this plan: train: replace instead of update"
+
+
+@pytest.mark.parametrize("facts", [{"changes": (), "summary": {}}, {"operation": "expire"}])
+def test_plans_that_nobody_rehearses_pass(tmp_path: Path, facts: dict[str, Any]) -> None:
+    assert list_findings(evaluate(tmp_path, LIMITS, None, **facts)) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ("{}", "gates.safe.rehearsal: has no limit: declare one of max_lost_gpus"),
+        ("{max_lost_gpus: -1}", "gates.safe.rehearsal.max_lost_gpus"),
+        ("{max_lost_gpu: 0}", "did you mean max_lost_gpus?"),
+        ("{jobs_ended: 0}, resources: [train]", "conflicts with rehearsal"),
+    ],
+)
+def test_a_mistake_in_the_limits_is_reported(tmp_path: Path, limits: str, problem: str) -> None:
+    with pytest.raises(EngineError) as error:
+        evaluate(tmp_path, limits, None)
+    assert problem in str(error.value)
