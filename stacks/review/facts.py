@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self
 
+from gpuform.providers.permissions import Permission
 from gpuform.schemas.plan import (
     GateResult,
     OutputChange,
@@ -163,8 +164,19 @@ class StackFacts:
         words += ["--all"] if self.is_part else []
         # A plan from the standard input has no file to apply.
         words += ["--plan", self.source] if self.is_bound else []
+        # With the digest, a file that somebody has replaced since the review is refused.
+        if self.is_bound and not self.is_part and self.plan.basis and self.plan.basis.seal:
+            words += ["--digest", self.plan.basis.seal]
+        words += _build_allow_flags(self.list_missing_permissions())
         words += ["--emulate"] if self.emulate else []
         return shlex.join([*words, *([] if self.is_part else ["--stack", self.plan.stack])])
+
+    def list_missing_permissions(self) -> list[str]:
+        """Return the permissions that the run needs: of blocking gates, and for others' objects."""
+        missing = [gate.permission for gate in self.plan.gates or () if gate.is_blocking]
+        if any(change.others and not change.retained for change in self.plan.changes):
+            missing.append(Permission.DESTROY_OTHERS)
+        return missing
 
 
 @dataclass(frozen=True)
@@ -176,10 +188,15 @@ class CombinedPlan:
     source: str = ""
     emulate: bool = False
 
-    def build_command(self, operation: str) -> str:
-        """Build the command that applies the plans of all stacks."""
+    def build_command(self, operation: str, permissions: Iterable[str] = ()) -> str:
+        """Build the command that applies the plans of all stacks.
+
+        `permissions` are those that the plans of single stacks need beside the common gates'.
+        """
         words = ["gpuform", "up" if operation == "update" else operation, "--all"]
         words += ["--plan", self.source] if self.source not in ("", "-") else []
+        of_gates = [gate.permission for gate in self.gates if gate.is_blocking]
+        words += _build_allow_flags([*permissions, *of_gates])
         return shlex.join([*words, "--emulate"] if self.emulate else words)
 
 
@@ -253,7 +270,8 @@ class Review:
         if self.combined is None or not commands or self.has_failed:
             return commands
         first, _ = commands[0]
-        return [(first, self.combined.build_command(first.plan.operation))]
+        missing = [name for stack in self.stacks for name in stack.list_missing_permissions()]
+        return [(first, self.combined.build_command(first.plan.operation, missing))]
 
     @cached_property
     def has_changes(self) -> bool:
@@ -276,6 +294,11 @@ class Review:
         if self.has_failed:
             return FAILED_NEXT_STEP
         return "Nothing was changed outside of the stack." if self.is_drift else "Nothing to do."
+
+
+def _build_allow_flags(permissions: Iterable[str]) -> list[str]:
+    """Return an `--allow` for each permission, each once."""
+    return [word for name in dict.fromkeys(permissions) for word in ("--allow", name)]
 
 
 def _sum_gpu_counts(gpu_counts: Iterable[GpuCount]) -> GpuCount:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gpuform.schemas.checking import validate_inputs
+from gpuform.schemas.patterns import is_full_match
 from gpuform.schemas.topology import NAME_PATTERN, ConfigInputs
 from gpuform.schemas.values import is_equal
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
@@ -206,7 +207,7 @@ def _find_limit_problems(declared_limits: Mapping[str, Any], value: Any) -> Iter
     if isinstance(value, str | list):
         yield from _find_length_problems(declared_limits, len(value))
     pattern = declared_limits.get("pattern")
-    if pattern and isinstance(value, str) and not re.fullmatch(pattern, value):
+    if pattern and isinstance(value, str) and not is_full_match(pattern, value):
         yield f"does not match {pattern}"
 
 

@@ -96,13 +96,13 @@ def test_review_of_a_saved_plan_names_the_command_that_applies_it(dev: Run) -> N
     assert dev("preview", "--emulate", "--save-plan", "plan.json").code == 0
     out = dev("review", "plan.json").out
     assert "Plan of demo/dev (emulated): update, made 20" in out
-    assert "    gpuform up --plan plan.json --stack dev\n" in out
+    assert "    gpuform up --plan plan.json --digest " in out
     assert "  + status:     [known after apply]\n" in out
     assert '{region: "us-central-8", token: [secret]}' in out
     assert "refuses a saved plan, before the first change" in out
     for form in ("github", "html", "json"):
         output = dev("review", "plan.json", "--format", form).out
-        assert "gpuform up --plan plan.json --stack dev" in output
+        assert "gpuform up --plan plan.json --digest " in output
         assert "hunter2" not in output
     applied = dev("up", "--emulate", "--plan", "plan.json", "--stack", "dev", "--yes")
     assert applied.code == 0, applied.err

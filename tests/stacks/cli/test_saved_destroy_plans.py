@@ -64,7 +64,7 @@ def test_a_saved_destroy_plan_is_reviewed_and_applied(
     assert applied_project.plan_document["operation"] == "destroy"
     ran = applied_project.run("review", "plan.json", "--fail-on-danger")
     assert ran.code == 3
-    assert "gpuform destroy --plan plan.json --stack dev" in ran.out
+    assert "gpuform destroy --plan plan.json --digest " in ran.out
     assert "refuses a saved plan, before the first change" in ran.out
     assert applied_project.run("preview", "--plan", "plan.json", "--target", "train").code == 0
     assert "leave --exclude out" in applied_project.apply_refused_plan("--exclude", "train")

@@ -239,4 +239,17 @@ def test_the_next_command_depends_on_the_kind_of_plan() -> None:
     bound = read_plan("plan.json", json.dumps(saved).encode())
     assert StackFacts(bound, "a b.json").command == "gpuform up --plan 'a b.json' --stack dev"
     assert StackFacts(bound, "-").command == "gpuform up --stack dev"
+    saved |= {"basis": {"state": {}, "config": {}, "program": {}, "seal": "2b62"}}
+    gate = {
+        "name": "size",
+        "rule": "max_created",
+        "level": "mandatory",
+        "permission": "gate:size",
+        "findings": ["big"],
+    }
+    saved |= {"gates": [gate]}
+    sealed = read_plan("plan.json", json.dumps(saved).encode())
+    assert StackFacts(sealed, "p.json").command == (
+        "gpuform up --plan p.json --digest 2b62 --allow gate:size --stack dev"
+    )
     assert StackFacts(plan, emulate=True).command == "gpuform up --emulate --stack prod"

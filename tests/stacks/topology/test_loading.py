@@ -198,6 +198,17 @@ def test_one_property_under_two_names(topologies: Topologies) -> None:
         ("config: {a: 5}", "config.a must be an object", "write a: {default: 5}"),
         ("config: {a: {default: '{{ 1 }}'}}", "config cannot contain expressions", ""),
         ("config: {a: {pattern: '['}}", "config.a.pattern: is not a regular expression", ""),
+        ("config: {a: {pattern: 'a)|(b'}}", "config.a.pattern: is not a regular expression", ""),
+        (
+            "config: {a: {pattern: '(?!a)b'}}",
+            "config.a.pattern: is not a regular expression: look-around, including",
+            "",
+        ),
+        (
+            "config: {a: {pattern: 'a{999}{999}'}}",
+            "config.a.pattern: is not a regular expression: Compiled regex exceeds",
+            "",
+        ),
     ],
 )
 def test_what_a_file_cannot_say(topologies: Topologies, text: str, message: str, hint: str) -> None:
