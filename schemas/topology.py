@@ -258,8 +258,8 @@ class ConfigInputs(InputModel):
     )
     pattern: Annotated[str, AfterValidator(require_pattern)] | None = Field(
         default=None,
-        description="A regular expression, without look-around and backreferences, that must match the "
-        "complete text.",
+        description="A regular expression that must match the complete text; without look-around "
+        "and backreferences.",
         examples=["[a-z][a-z0-9-]*"],
     )
 
