@@ -128,9 +128,17 @@ class Repository:
 
 
 def render_workflows(
-    code_host: CodeHostName, repository: Repository, *, stack: str, branch: str, clouds: Clouds
+    code_host: CodeHostName,
+    repository: Repository,
+    *,
+    stack: str,
+    branch: str,
+    clouds: Clouds,
+    rehearses: bool = False,
 ) -> dict[str, str]:
     """Return the workflow files: path from the repository's root -> text.
+
+    With `rehearses` the plan of a pull request is rehearsed.
 
     Raises:
         EngineError: a name has characters that YAML would misread.
@@ -144,6 +152,8 @@ def render_workflows(
             )
     values = {
         "stack": stack,
+        "rehearse_variable": " rehearse=yes" if rehearses else "",
+        "rehearse_flag": " ${rehearse:+--rehearse}" if rehearses else "",
         "branch": branch,
         "directory": directory,
         "prefix": "" if directory == "." else f"{directory}/",

@@ -410,3 +410,40 @@ def test_a_merge_queue_checks_and_a_fork_gets_nothing(
     assert runner.run("plan", "pull_request", head, pull) == 0, runner.output[-1]
     assert runner.run("fresh", "merge_group", head) == 0, runner.output[-1]
     assert "size_tib" in (tmp_path / "work/summary.md").read_text()
+
+
+@pytest.mark.parametrize("host", list(SCHEMAS))
+def test_plans_of_updates_are_rehearsed_on_demand(
+    repository: Path, write: Write, host: str
+) -> None:
+    assert write("--forge", host, "--rehearse").exit_code == 0
+    assert "[emulator]" in (repository / "infra/requirements.txt").read_text()
+
+    for branch, rehearsed in (("feature", True), ("gpuform-destroy/x", False)):
+        assert ("--rehearse" in run_plan_script(repository, host, branch)) == rehearsed
+
+    assert write("--forge", host, "--force").exit_code == 0
+    assert "--rehearse" not in run_plan_script(repository, host, "feature")
+    assert "[emulator]" not in (repository / "infra/requirements.txt").read_text()
+
+
+def run_plan_script(repository: Path, host: str, branch: str) -> str:
+    """Return the first gpuform command that the plan job runs for a branch."""
+    path = {"github": ".github/workflows/gpuform.yml", "gitlab": ".gitlab-ci.yml"}[host]
+    document: Any = yaml.safe_load((repository / path).read_text())
+    script = (
+        next(step for step in document["jobs"]["plan"]["steps"] if step.get("name") == "Plan")[
+            "run"
+        ]
+        if host == "github"
+        else document["gpuform-plan"]["script"][0]
+    )
+    variables = {"GITHUB_HEAD_REF": branch, "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": branch}
+    done = subprocess.run(
+        ["bash", "-eu", "-c", f'gpuform() {{ echo "$@"; }}\n{script}'],
+        env={"PATH": os.environ["PATH"], **variables},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout

@@ -53,6 +53,11 @@ from gpuform.stacks.review.value_text import counted
     help="For ci: the backend of the state; default: that of Pulumi.yaml. The jobs sign in to "
     "the cloud of this backend.",
 )
+@click.option(
+    "--rehearse",
+    is_flag=True,
+    help="For ci: rehearse the plan of each pull request, as `preview --rehearse` does.",
+)
 @add_stack_flags
 def new(  # noqa: PLR0913, PLR0917 - the flags
     template: str | None,
@@ -64,6 +69,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     forge: CodeHostName | None,
     branch: str,
     backend: str | None,
+    rehearse: bool,
 ) -> None:
     """Create a project that runs at once from a template, or list the templates.
 
@@ -87,7 +93,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
             return
         # Not a template: the workflow files are added to a project that exists.
         if template == "ci":
-            options = WorkflowOptions(session.stack or "prod", branch, forge, backend)
+            options = WorkflowOptions(session.stack or "prod", branch, forge, backend, rehearse)
             write_ci_workflows(session, directory, options, force=force)
             return
         from gpuform.stacks.new_project import (  # noqa: PLC0415 - the engine, not for help
@@ -138,6 +144,7 @@ class WorkflowOptions:
     branch: str
     forge: CodeHostName | None = None
     backend: str | None = None
+    rehearse: bool = False
 
 
 def write_ci_workflows(
@@ -159,13 +166,19 @@ def write_ci_workflows(
     provider = StackSettings.load(project, options.stack).secrets_provider
     clouds = Clouds.from_urls((backend, provider))
     files = render_workflows(
-        forge, repository, stack=options.stack, branch=options.branch, clouds=clouds
+        forge,
+        repository,
+        stack=options.stack,
+        branch=options.branch,
+        clouds=clouds,
+        rehearses=options.rehearse,
     )
     write_files(repository.root, files, force=force)
     for name in files:
         session.screen.print(f"Wrote in {repository.root}: {name}")
     # The jobs install gpuform from the project's requirements.
-    for file in require_gpuform(repository.project, clouds.extras):
+    extras = [*clouds.extras, *(["emulator"] if options.rehearse else [])]
+    for file in require_gpuform(repository.project, extras):
         session.screen.print(f"Wrote in {repository.root}: {file.relative_to(repository.root)}")
     session.screen.print(f"The first lines of {next(iter(files))} list {_NEXT_STEPS[forge]}.")
     if backend.startswith("file:"):
