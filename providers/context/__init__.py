@@ -34,6 +34,7 @@ from gpuform.providers.context.provider_context import (
 )
 from gpuform.providers.context.spans import trace_span, write_trace
 from gpuform.providers.context.stock_host import adapt_to_stock_host
+from gpuform.providers.context.telemetry import trace_run
 from gpuform.providers.context.transport import (
     create_wsgi_transport,
     find_mounted_transport,
@@ -67,6 +68,7 @@ __all__ = [
     "get_trust",
     "mount_transport",
     "synchronize_clock",
+    "trace_run",
     "trace_span",
     "use_context",
     "wait_until_done",

@@ -267,7 +267,9 @@ class ApiClient:
             # A run that lost its lock, or may only read, must not change a platform.
             get_current_context().authorize_change()
         with (
-            trace_span("request", label),
+            trace_span(
+                "request", label, get_current_context().urn, platform=self.platform
+            ) as add_fact,
             convert_httpx_errors(label, self.base_url),
             self._borrow_client() as http,
         ):
@@ -277,6 +279,9 @@ class ApiClient:
                 content=content,
                 headers={**headers, **content_headers},
             )
+            # The names are OpenTelemetry's ("Semantic conventions for HTTP spans").
+            add_fact("http.request.method", method)
+            add_fact("http.response.status_code", response.status_code)
         duration_ms = (time.monotonic() - started) * 1000
         logger.debug(
             "%s %s -> %d in %.0f ms", method, redacted_path, response.status_code, duration_ms

@@ -47,7 +47,4 @@ class RunArguments:
     @property
     def command(self) -> str:
         """Return the name of the command, for messages."""
-        options = self.options
-        if options.preview_only and options.operation == "update":
-            return "preview"
-        return "up" if options.operation == "update" else options.operation
+        return self.options.command

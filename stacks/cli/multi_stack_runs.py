@@ -7,12 +7,13 @@ events.
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import click
 
+from gpuform.providers.context import trace_run
 from gpuform.schemas.safe_text import escape_invisible, escape_invisible_lines, format_json
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli import multi_stack_worker
@@ -96,8 +97,8 @@ def run_command(
         None if arguments.yes else lambda plan: confirm_all_plans(session.screen, plan),
         None if ask_person is None else lambda name, prompt: ask_person(f"{name}: {prompt}"),
     )
-    with raise_on_signals():
-        result = run_multi_stack(order, run_options, callbacks)
+    with raise_on_signals(), _trace_run(arguments.command, session) as traceparent:
+        result = run_multi_stack(order, replace(run_options, traceparent=traceparent), callbacks)
     printer.print_result(result)
     return EXIT_CODES[result.reason]
 
@@ -138,8 +139,13 @@ def find_drift(
         if ask_person is None
         else lambda name, prompt: ask_person(f"{name}: {prompt}"),
     )
-    with raise_on_signals():
-        return run_multi_stack(order, run_options, callbacks)
+    with raise_on_signals(), _trace_run("drift", session) as traceparent:
+        return run_multi_stack(order, replace(run_options, traceparent=traceparent), callbacks)
+
+
+def _trace_run(command: str, session: Session) -> AbstractContextManager[str]:
+    """Trace a run of several stacks, whose processes continue the trace; give its context."""
+    return trace_run(f"gpuform {command} --all", "", session.environ, session.screen.warn)
 
 
 def _choose_form(arguments: RunArguments) -> Form:

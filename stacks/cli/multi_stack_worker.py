@@ -49,12 +49,12 @@ from gpuform.stacks.operations.multi_stack.stack_process import (
 )
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.opening.variables import set_variables
+from gpuform.stacks.operations.reporting import find_reported_drift, run_reported_operation
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks, RunEnded, RunStarted
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
-from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.operations.runs.saved_plans import SavedPlan
-from gpuform.stacks.operations.status_reading import DriftResult, find_drift
+from gpuform.stacks.operations.status_reading import DriftResult
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import format_done_operations, format_planned_operations
 from gpuform.stacks.review.text.history_text import render_diagnostics
@@ -368,16 +368,17 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
         lock_timeout=task.lock_timeout,
         debug=task.debug,
         planned_outputs=channel.read_planned_outputs if task.uses_planned_outputs else None,
+        traceparent=task.traceparent,
     )
     if task.drift:
-        return _report_drift(find_drift(selected, (), callbacks, emulate=False))
+        return _report_drift(find_reported_drift(selected, (), callbacks, emulate=False))
     saved_plan = None
     if task.plan is not None:
         project, operation = workspace.project.name, options.operation
         saved_plan = SavedPlan.from_plan(
             Path(task.source), task.plan, project, selected.name, operation
         )
-    result = run_operation(selected, options, callbacks, saved_plan)
+    result = run_reported_operation(selected, options, callbacks, saved_plan)
     if options.preview_only:
         return _report_plan(result, channel.planned_with)
     print_reason(result, screen, preview_only=False)

@@ -41,6 +41,7 @@ from gpuform.stacks.operations.opening.interpreter import (
     find_program_environment,
 )
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.reporting import run_reported_operation
 from gpuform.stacks.operations.runs.callbacks import (
     Interrupted,
     Message,
@@ -50,7 +51,6 @@ from gpuform.stacks.operations.runs.callbacks import (
     RunStarted,
 )
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
-from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.review.summary_text import format_gate
 
 
@@ -121,7 +121,7 @@ def run_command(arguments: RunArguments, session: Session) -> int:
         return SUCCESS
     selected = select_stack(session, workspace)
     with raise_on_signals():
-        result = run_operation(
+        result = run_reported_operation(
             selected, arguments.options, create_run_callbacks(arguments, session)
         )
     print_reason(result, session.screen, preview_only=arguments.options.preview_only)

@@ -13,6 +13,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.operations.importing import ImportResult, run_import
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.reporting import find_reported_drift, run_reported_operation
 from gpuform.stacks.operations.runs.callbacks import (
     Cancellation,
     OperationCallbacks,
@@ -21,8 +22,7 @@ from gpuform.stacks.operations.runs.callbacks import (
 )
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import OutputValue, RunResult, convert_outputs
-from gpuform.stacks.operations.runs.runner import run_operation
-from gpuform.stacks.operations.status_reading import DriftResult, find_drift, read_status
+from gpuform.stacks.operations.status_reading import DriftResult, read_status
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.text.status_text import StatusReport
 
@@ -51,7 +51,7 @@ def preview(
         EngineError: the run cannot begin. A failure during the run is in the result instead.
     """
     options = replace(options, operation="update", preview_only=True)
-    return run_operation(stack, options, _build_callbacks(on_event, None, cancellation))
+    return run_reported_operation(stack, options, _build_callbacks(on_event, None, cancellation))
 
 
 def up(
@@ -73,7 +73,7 @@ def up(
             the changes made until then are in the state.
     """
     options = replace(options, operation="update")
-    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_reported_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def refresh(
@@ -89,7 +89,7 @@ def refresh(
     Nothing changes on the platforms. `confirm` and errors are as for `up`.
     """
     options = replace(options, operation="refresh")
-    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_reported_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def destroy(
@@ -106,7 +106,7 @@ def destroy(
     errors are as for `up`.
     """
     options = replace(options, operation="destroy")
-    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_reported_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def expire(
@@ -123,7 +123,7 @@ def expire(
     (END_UNKNOWN) comes first. `confirm` and errors are as for `up`.
     """
     options = replace(options, operation="expire")
-    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_reported_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def repair(
@@ -143,7 +143,7 @@ def repair(
         EngineError: also where the stack has no node of a requested name.
     """
     options = replace(options, operation="repair")
-    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_reported_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def import_resources(
@@ -180,7 +180,7 @@ def drift(
     Raises:
         EngineError: a target fits no resource, or the stack cannot be opened.
     """
-    return find_drift(
+    return find_reported_drift(
         stack, targets, _build_callbacks(on_event, None, cancellation), emulate=emulate
     )
 

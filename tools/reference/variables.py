@@ -28,6 +28,7 @@ BUCKETS: Final = "Credentials of buckets"
 KEYS: Final = "Services that keep secrets"
 REVIEWS: Final = "Reviews in pull requests"
 JOBS: Final = "CI jobs"
+COLLECTORS: Final = "Traces and metrics, as OpenTelemetry has them"
 MACHINE: Final = "The terminal and the machine"
 PLATFORMS: Final = "Platforms, beside their keys"
 
@@ -328,6 +329,35 @@ VARIABLES: Final = (
     ),
     Variable("CI", JOBS, "`true`: this is a CI job of another system."),
     Variable("PULUMI_CI_SYSTEM", JOBS, "Name of the system; more below."),
+    Variable(
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        COLLECTORS,
+        "The address of a collector, such as `http://localhost:4318`. Runs send a trace and the "
+        "metrics of the fleet there. Further OTEL_ variables, such as OTEL_EXPORTER_OTLP_HEADERS, "
+        "have their standard meaning.",
+    ),
+    Variable(
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+        COLLECTORS,
+        "`http/protobuf` or `grpc`.",
+        default="`http/protobuf`",
+    ),
+    Variable("OTEL_TRACES_EXPORTER", COLLECTORS, "`otlp`, or `none` for no traces."),
+    Variable("OTEL_METRICS_EXPORTER", COLLECTORS, "`otlp`, or `none` for no metrics."),
+    Variable("OTEL_SDK_DISABLED", COLLECTORS, "`true`: neither traces nor metrics."),
+    Variable("OTEL_SERVICE_NAME", COLLECTORS, "The name of the service.", default="`gpuform`"),
+    Variable("OTEL_RESOURCE_ATTRIBUTES", COLLECTORS, "Further attributes of the service."),
+    Variable(
+        "OTEL_BSP_MAX_QUEUE_SIZE",
+        COLLECTORS,
+        "How many ended spans may wait for the collector.",
+        default="65536",
+    ),
+    Variable(
+        "TRACEPARENT",
+        COLLECTORS,
+        "The span to which the run's trace belongs, in the form of W3C Trace Context.",
+    ),
     Variable("NO_COLOR", MACHINE, "Any value: no colors.", flag="--color"),
     Variable("TERM", MACHINE, "`dumb`: no colors.", flag="--color"),
     Variable("KUBECONFIG", MACHINE, "The kubeconfig files.", default="`~/.kube/config`"),

@@ -97,7 +97,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     from gpuform.stacks.cli.stack_runs import is_continued_in_virtualenv  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.status_reading import find_drift  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.reporting import find_reported_drift  # noqa: PLC0415 - as above
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
 
     reject_filter_without_all(every_stack=every_stack, filters=filters)
@@ -124,7 +124,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
             return SUCCESS
         selected = select_stack(session, workspace)
         with raise_on_signals():
-            drift_result = find_drift(
+            drift_result = find_reported_drift(
                 selected, target, create_message_callbacks(session.screen), emulate=emulate
             )
         plan, problems = drift_result.plan, list(_list_problems(drift_result))

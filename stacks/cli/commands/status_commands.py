@@ -1,5 +1,6 @@
 """Run `gpuform status` and `graph`: commands that show what a stack has, and change nothing."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,8 +59,14 @@ def status(
       gpuform status --refresh --json
       gpuform status --all
     """
+    from gpuform.providers.context import trace_run  # noqa: PLC0415 - not for help
+
     reject_filter_without_all(every_stack=every_stack, filters=filters)
-    with open_session() as session:
+    with open_session() as session, contextlib.ExitStack() as reports:
+        # Without --refresh no request is sent: there is nothing to trace.
+        if refresh:
+            title = f"gpuform status{' --all' if every_stack else ''}"
+            reports.enter_context(trace_run(title, "", session.environ, session.screen.warn))
         if every_stack:
             return _show_all_stacks(
                 session, filters, as_json=as_json, refresh=refresh, emulate=emulate

@@ -60,6 +60,7 @@ class MultiStackOptions:
         form: the format of the output, passed on to the processes, as are `color`, `view_options`,
             `lock_timeout` and `debug`.
         drift: a refresh only looks for changes made outside of Pulumi.
+        traceparent: the trace context of this run, for the processes; empty without a trace.
     """
 
     run: RunOptions
@@ -72,6 +73,7 @@ class MultiStackOptions:
     lock_timeout: float = 0.0
     debug: bool = False
     drift: bool = False
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,6 +496,7 @@ class _MultiStackRun:
             lock_timeout=options.lock_timeout,
             debug=options.debug,
             drift=options.drift,
+            traceparent=options.traceparent,
         )
 
 

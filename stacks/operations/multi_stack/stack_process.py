@@ -48,6 +48,7 @@ class Task(_Message):
         drift: only look for changes made outside of Pulumi.
         form: the format of the output.
         view_options: options of the views of the output.
+        traceparent: the trace context of the multi-stack run; empty if nothing is traced.
     """
 
     kind: Literal["task"] = "task"
@@ -65,6 +66,7 @@ class Task(_Message):
     view_options: dict[str, bool] = Field(default_factory=dict)
     lock_timeout: float = 0.0
     debug: bool = False
+    traceparent: str = ""
 
 
 class OutputsResponse(_Message):

@@ -63,6 +63,7 @@ class SelectedStack:
         lock_timeout: how many seconds an operation waits for the stack's lock.
         debug: debug messages are events, too.
         planned_outputs: returns the planned outputs of other stacks, in a multi-stack run.
+        traceparent: the trace context of the multi-stack run; empty if nothing is traced.
     """
 
     workspace: Workspace
@@ -72,6 +73,7 @@ class SelectedStack:
     lock_timeout: float = 0.0
     debug: bool = False
     planned_outputs: PlannedOutputs | None = None
+    traceparent: str = ""
 
     def open(self, *, exclusive: bool = False, with_journal: bool = True) -> Stack:
         """Open the stack: its settings, secrets and last state.

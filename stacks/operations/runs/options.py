@@ -93,6 +93,13 @@ class RunOptions:
             )
 
     @property
+    def command(self) -> str:
+        """Return the name of the command that runs such an operation, for messages."""
+        if self.preview_only and self.operation == "update":
+            return "preview"
+        return "up" if self.operation == "update" else self.operation
+
+    @property
     def selection(self) -> Selection:
         """Return the resources selected for the run."""
         return Selection(

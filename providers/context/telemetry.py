@@ -1,0 +1,277 @@
+"""Send the spans and metrics of a run to a collector, by OpenTelemetry.
+
+Operations call `trace_run`, which has the spans of `spans` recorded as one trace. The standard
+variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, ...) switch this on and configure the
+SDK, which reads most of them itself. Without them nothing of OpenTelemetry is imported. A collector
+that cannot be reached never fails a run: the user gets a warning.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from gpuform.providers.context.spans import AddFact, Span, use_recorder
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
+    from opentelemetry.trace import Tracer
+
+Signal = Literal["traces", "metrics"]
+Warn = Callable[[str], None]
+
+PARENT_VARIABLE: Final = "TRACEPARENT"
+"""Has the span to which a run belongs, in the form of W3C Trace Context; CI tools set it."""
+
+_FLUSH_TIMEOUT_MS: Final = 10_000
+"""How long a run that has ended waits for a slow collector."""
+
+_QUEUE_SIZE: Final = 1 << 16
+"""How many ended spans may wait. The SDK's default of 2048 loses requests of large stacks."""
+
+_EXPORTERS: Final[Mapping[tuple[str, Signal], str]] = {
+    ("http/protobuf", "traces"): "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    ("http/protobuf", "metrics"): "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    ("grpc", "traces"): "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
+    ("grpc", "metrics"): "opentelemetry.exporter.otlp.proto.grpc.metric_exporter",
+}
+_EXPORTER_VARIABLES: Final[Mapping[Signal, str]] = {
+    "traces": "OTEL_TRACES_EXPORTER",
+    "metrics": "OTEL_METRICS_EXPORTER",
+}
+_CLASSES: Final[Mapping[Signal, str]] = {
+    "traces": "OTLPSpanExporter",
+    "metrics": "OTLPMetricExporter",
+}
+
+
+def is_exported(signal: Signal, environ: Mapping[str, str]) -> bool:
+    """Return True if the variables name a collector or an exporter for the signal."""
+    exporter = environ.get(_EXPORTER_VARIABLES[signal], "").strip()
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or exporter == "none":
+        return False
+    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
+    return bool(exporter) or any(environ.get(name) for name in names)
+
+
+def create_exporter(signal: Signal, environ: Mapping[str, str], warn: Warn) -> Any:
+    """Return the exporter of the SDK for the signal, or None after a warning.
+
+    None if the variables ask for an exporter or a protocol that gpuform does not have, or if the
+    extra is missing.
+    """
+    exporter = environ.get(_EXPORTER_VARIABLES[signal], "").strip() or "otlp"
+    protocol = (
+        environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL")
+        or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        or "http/protobuf"
+    )
+    module = _EXPORTERS.get((protocol, signal))
+    if exporter != "otlp" or module is None:
+        setting, values = f"{_EXPORTER_VARIABLES[signal]} is {exporter}", "otlp or none"
+        if exporter == "otlp":
+            setting = f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}"
+            values = "http/protobuf or grpc"
+        warn(
+            f"warning: {setting}, which gpuform does not have: no {signal} are sent; set it to "
+            f"{values}"
+        )
+        return None
+    try:
+        return getattr(import_module(module), _CLASSES[signal])()
+    except ImportError:
+        warn(
+            f"warning: OTEL_ variables ask for {signal}, but a package is missing: install "
+            "gpuform with its extra `otel`, or unset the variables"
+        )
+    # A variable has a value that the SDK refuses, such as an address without a scheme.
+    except ValueError as error:
+        warn(f"warning: OTEL_ variables are wrong, and no {signal} are sent: {error}")
+    return None
+
+
+def build_resource(environ: Mapping[str, str]) -> "Resource":
+    """Return what sends the signals: gpuform, unless the OTEL_ variables name the service."""
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - only for a collector
+
+    attributes = {"service.version": version("gpuform")}
+    declared = environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    if not environ.get("OTEL_SERVICE_NAME") and "service.name=" not in declared:
+        attributes["service.name"] = "gpuform"
+    return Resource.create(attributes)
+
+
+@contextmanager
+def trace_run(
+    title: str,
+    stack: str,
+    environ: Mapping[str, str],
+    warn: Warn,
+    *,
+    parent: str = "",
+    exporter: Any = None,
+) -> Iterator[str]:
+    """Send the spans of the block as one trace, and yield the trace context for other processes.
+
+    The context is a `traceparent` of W3C Trace Context, and empty if nothing is sent.
+
+    Args:
+        title: the name of the trace's first span, such as `gpuform up`.
+        stack: PROJECT/STACK; empty for several stacks.
+        environ: has the OTEL_ variables, and TRACEPARENT of whoever started this process.
+        warn: receives why spans are not sent.
+        parent: the trace context of the process that started this one, before TRACEPARENT.
+        exporter: an exporter of the SDK, in place of the one of the variables.
+    """
+    if exporter is None and not is_exported("traces", environ):
+        yield ""
+        return
+    exporter = exporter or create_exporter("traces", environ, warn)
+    if exporter is None:
+        yield ""
+        return
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - only for a collector
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
+    from opentelemetry.trace import get_current_span  # noqa: PLC0415 - as above
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - as above
+        TraceContextTextMapPropagator,
+    )
+
+    with report_lost_signals(exporter, "trace", warn):
+        provider = TracerProvider(
+            resource=build_resource(environ),
+            id_generator=_create_id_generator(),
+            shutdown_on_exit=False,
+        )
+        size = None if environ.get("OTEL_BSP_MAX_QUEUE_SIZE") else _QUEUE_SIZE
+        provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=size))
+        propagator = TraceContextTextMapPropagator()
+        carrier = {"traceparent": parent or environ.get(PARENT_VARIABLE, "")}
+        # A program that calls the API may have a span of its own: the run belongs to it.
+        is_called = get_current_span().get_span_context().is_valid and not parent
+        context = None if is_called else propagator.extract(carrier)
+        recorder = _TraceRecorder(provider.get_tracer("gpuform", version("gpuform")), context)
+        sent: dict[str, str] = {}
+        try:
+            with (
+                use_recorder(recorder),
+                recorder.record_span(Span("run", title)) as add_fact,
+            ):
+                if stack:
+                    add_fact("gpuform.stack", stack)
+                propagator.inject(sent)
+                yield sent.get("traceparent", "")
+        finally:
+            provider.force_flush(_FLUSH_TIMEOUT_MS)
+            provider.shutdown()
+
+
+@contextmanager
+def report_lost_signals(exporter: Any, label: str, warn: Warn) -> Iterator[None]:
+    """Warn once after the block if the exporter could not send something; hide the SDK's own log.
+
+    `label` is what is lost, for the warning: `trace` or `metrics`.
+    """
+    problems: list[str] = []
+    export = exporter.export
+
+    def export_and_check(*arguments: Any, **options: Any) -> Any:
+        result = export(*arguments, **options)
+        if getattr(result, "name", "") != "SUCCESS":
+            problems.append("the collector did not accept it, or did not answer")
+        return result
+
+    exporter.export = export_and_check
+    logger, quiet = logging.getLogger("opentelemetry"), logging.NullHandler()
+    # Otherwise Python prints the SDK's messages, with addresses and tracebacks, on stderr.
+    logger.addHandler(quiet)
+    try:
+        yield
+    finally:
+        logger.removeHandler(quiet)
+        exporter.export = export
+        if problems:
+            warn(
+                f"warning: the {label} of this run could not be sent: {problems[0]}; check "
+                "OTEL_EXPORTER_OTLP_ENDPOINT"
+            )
+
+
+def _create_id_generator() -> "IdGenerator":
+    """Return a generator of ids of traces and spans from the system's random numbers.
+
+    The SDK takes them from the module `random`, which programs seed, and whose state a run restores
+    after its program: ids would be used twice.
+    """
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator  # noqa: PLC0415 - as above
+
+    class SystemIdGenerator(RandomIdGenerator):
+        def generate_trace_id(self) -> int:
+            return int.from_bytes(os.urandom(16), "big") or 1
+
+        def generate_span_id(self) -> int:
+            return int.from_bytes(os.urandom(8), "big") or 1
+
+    return SystemIdGenerator()
+
+
+class _TraceRecorder:
+    """Records spans with a tracer of the SDK; safe for many threads.
+
+    A thread without a span of its own adds its spans to the run's latest phase, such as the
+    preview: worker threads do not know which thread started them.
+    """
+
+    def __init__(self, tracer: "Tracer", context: "Context | None") -> None:
+        self._tracer = tracer
+        self._phase = context
+
+    @contextmanager
+    def record_span(self, span: Span) -> Iterator[AddFact]:
+        """Record the block as a span of the trace; of an error only the class is recorded."""
+        from opentelemetry import trace  # noqa: PLC0415 - imported by `trace_run` already
+
+        has_own_span = trace.get_current_span().get_span_context().is_valid
+        with self._tracer.start_as_current_span(
+            span.name,
+            context=None if has_own_span else self._phase,
+            kind=trace.SpanKind.CLIENT if span.category == "request" else trace.SpanKind.INTERNAL,
+            attributes=_build_attributes(span),
+            # Messages and tracebacks of errors contain values.
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as recording:
+            before = self._phase
+            if span.category == "run":
+                self._phase = trace.set_span_in_context(recording)
+            try:
+                yield recording.set_attribute
+            except BaseException as error:
+                recording.set_status(trace.Status(trace.StatusCode.ERROR, type(error).__name__))
+                raise
+            finally:
+                if span.category == "run":
+                    self._phase = before
+
+
+_PLATFORM: Final = re.compile(
+    r"[:$](?:pulumi-python:dynamic/gpuform\.|gpuform:)(?!stacks:)(?P<platform>\w+):\w+::"
+)
+"""The own type in a URN, in dynamic form or in that of the plugin; a module is of no platform."""
+
+
+def _build_attributes(span: Span) -> dict[str, str]:
+    """Return the attributes of a span: category, URN and platform, as far as known."""
+    own_type = _PLATFORM.search(span.urn)
+    attributes = {
+        "gpuform.category": span.category,
+        "gpuform.urn": span.urn,
+        "gpuform.platform": span.platform or (own_type["platform"] if own_type else ""),
+    }
+    return {name: value for name, value in attributes.items() if value}

@@ -1,0 +1,166 @@
+"""Spans become one trace of OpenTelemetry, without values."""
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from gpuform.providers.context import trace_run, trace_span
+from gpuform.providers.context.telemetry import is_exported
+
+PLANTED = "hunter2-planted"
+CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
+URN = f"urn:pulumi:dev::demo::gpuform:stacks:Module${CLUSTER}::train"
+
+
+def refuse_warning(message: str) -> None:
+    raise AssertionError(message)
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+def get_spans(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+def test_spans_of_all_threads_belong_to_the_latest_phase_of_one_trace(
+    exporter: InMemorySpanExporter,
+) -> None:
+    def work() -> None:
+        with trace_span("step", "create", URN), trace_span("request", "GET /x", platform="scp"):
+            pass
+
+    with trace_run("gpuform up", "demo/dev", {}, refuse_warning, exporter=exporter):
+        with trace_span("run", "preview"):
+            pass
+        with trace_span("run", "update"), ThreadPoolExecutor() as pool:
+            pool.submit(work).result()
+    spans = get_spans(exporter)
+    assert len({span.context.trace_id for span in spans.values()}) == 1
+    parents = {name: span.parent and span.parent.span_id for name, span in spans.items()}
+    ids = {name: span.context.span_id for name, span in spans.items()}
+    assert parents == {
+        "gpuform up": None,
+        "preview": ids["gpuform up"],
+        "update": ids["gpuform up"],
+        "create": ids["update"],
+        "GET /x": ids["create"],
+    }
+    assert dict(spans["create"].attributes or {}) == {
+        "gpuform.category": "step",
+        "gpuform.urn": URN,
+        "gpuform.platform": "together",
+    }
+    assert (spans["GET /x"].attributes or {})["gpuform.platform"] == "scp"
+    assert (spans["gpuform up"].attributes or {})["gpuform.stack"] == "demo/dev"
+
+
+def test_a_failed_span_has_the_class_of_the_error_and_not_its_message(
+    exporter: InMemorySpanExporter,
+) -> None:
+    with (
+        pytest.raises(ValueError, match=PLANTED),
+        trace_run("gpuform up", "demo/dev", {}, refuse_warning, exporter=exporter),
+        trace_span("step", "create", URN),
+    ):
+        raise ValueError(PLANTED)
+    step = get_spans(exporter)["create"]
+    assert step.status.description == "ValueError"
+    assert not step.events
+    assert not any(PLANTED in span.to_json() for span in exporter.get_finished_spans())
+
+
+@pytest.mark.parametrize("way", ["argument", "variable"])
+def test_a_run_continues_the_trace_of_the_process_that_started_it(
+    exporter: InMemorySpanExporter, way: str
+) -> None:
+    parent = f"00-{'a' * 32}-{'b' * 16}-01"
+    environ = {"TRACEPARENT": parent} if way == "variable" else {}
+    argument = parent if way == "argument" else ""
+    with trace_run(
+        "gpuform up", "", environ, refuse_warning, parent=argument, exporter=exporter
+    ) as own:
+        assert own.startswith(f"00-{'a' * 32}-")
+        assert own != parent
+    (span,) = exporter.get_finished_spans()
+    assert span.parent is not None
+    assert format(span.parent.span_id, "x") == "b" * 16
+
+
+def test_a_run_belongs_to_the_span_of_the_program_that_calls_the_api(
+    exporter: InMemorySpanExporter,
+) -> None:
+    with (
+        TracerProvider().get_tracer("caller").start_as_current_span("deploy") as caller,
+        trace_run("gpuform up", "", {}, refuse_warning, exporter=exporter),
+    ):
+        pass
+    (span,) = exporter.get_finished_spans()
+    assert span.parent == caller.get_span_context()
+
+
+class _RefusingExporter(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        logging.getLogger("opentelemetry.exporter").error("refused by http://user:%s@c", PLANTED)
+        return SpanExportResult.FAILURE
+
+
+def test_a_refusing_collector_gives_one_warning_and_no_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    warnings: list[str] = []
+    with trace_run("gpuform up", "", {}, warnings.append, exporter=_RefusingExporter()):
+        pass
+    (warning,) = warnings
+    assert warning.startswith("warning: the trace of this run could not be sent")
+    assert PLANTED not in warning
+    assert PLANTED not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variables", "result"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}, True),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"}, False),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_SDK_DISABLED": "true"}, False),
+        ({"OTEL_SERVICE_NAME": "fleet"}, False),
+    ],
+)
+def test_traces_are_sent_where_the_variables_name_a_collector(
+    variables: dict[str, str], result: bool
+) -> None:
+    assert is_exported("traces", variables) is result
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER is zipkin"),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c",
+                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
+            },
+            "OTEL_EXPORTER_OTLP_PROTOCOL is http/json",
+        ),
+    ],
+)
+def test_an_exporter_that_gpuform_lacks_gives_a_warning_and_the_run_continues(
+    variables: dict[str, str], expected: str
+) -> None:
+    warnings: list[str] = []
+    with trace_run("gpuform up", "", variables, warnings.append) as context:
+        assert not context
+    (warning,) = warnings
+    assert expected in warning
