@@ -318,6 +318,10 @@ class Plan(_PlanModel):
         default="", description="When the plan was made, in UTC: 2026-03-01T08:00:00Z."
     )
     made_by: str = Field(default="", description="The release that made the plan: gpuform 0.1.0.")
+    pull_request: str = Field(
+        default="",
+        description="Number of the pull request whose CI job saved the plan; empty: none.",
+    )
     basis: Basis | None = Field(
         default=None,
         description="The digests that the plan is based on; null in a plan that was not saved.",

@@ -69,6 +69,13 @@ class _LogModel(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
+class LoggedNode(_LogModel):
+    """A GPU node of an object that a step changed."""
+
+    id: str = Field(default="", description="The platform's id of the node; empty: unknown.")
+    name: str = Field(default="", description="Name of the node; empty: unknown.")
+
+
 class LogLine(_LogModel):
     """One event of a run."""
 
@@ -86,6 +93,15 @@ class LogLine(_LogModel):
     )
     severity: str = Field(default="", description="Severity of a message: info, warning or error.")
     text: str = Field(default="", description="The text of the message.")
+    id: str = Field(
+        default="", description="Id of the object of a step that ended; empty: none or unknown."
+    )
+    added: tuple[LoggedNode, ...] = Field(
+        default=(), description="The nodes that the object has since the step."
+    )
+    removed: tuple[LoggedNode, ...] = Field(
+        default=(), description="The nodes that the object had before the step only."
+    )
 
 
 class RunLog(_LogModel):
@@ -93,6 +109,16 @@ class RunLog(_LogModel):
 
     log_version: Literal["1"] = Field(default=LOG_VERSION, description="Version of this format.")
     plan: Plan = Field(description="The plan that was applied.")
+    plan_digest: str = Field(
+        default="",
+        description="SHA-256 of the plan as it is in this log; empty in a log of an earlier "
+        "release.",
+    )
+    approval: Literal["", "confirmed", "saved_plan", "unasked"] = Field(
+        default="",
+        description="How the plan was approved: a person confirmed it, it was a saved plan, or "
+        "nobody was asked (--yes, --skip-preview). Empty: unknown.",
+    )
     lines: tuple[LogLine, ...] = Field(default=(), description="The steps and messages of the run.")
 
 

@@ -22,7 +22,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.plugin.interrupted_creates import describe_leftover, find_leftover_intents
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.schemas.plan import Plan
-from gpuform.schemas.resource_facts import NodeInventory, NodeRecord, ResourceUsage
+from gpuform.schemas.resource_facts import NodeInventory, ResourceUsage
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.planning import Diagnostic, EventBus
 from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
@@ -43,7 +43,7 @@ from gpuform.stacks.operations.runs.callbacks import Interrupted, OperationCallb
 from gpuform.stacks.operations.runs.saved_plans import describe_creation
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
 from gpuform.stacks.pricing.price_book import PriceBook
-from gpuform.stacks.pricing.usage import compute_current_usage, to_plain_properties
+from gpuform.stacks.pricing.usage import compute_current_usage, list_entry_nodes
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, StatusReport
@@ -198,22 +198,6 @@ def read_node_inventory(
             for resource in selected_resources
             if resource.problem
         ),
-    )
-
-
-def list_entry_nodes(entry: ResourceState) -> tuple[NodeRecord, ...]:
-    """Return the GPU nodes of an entry, from its last outputs; none for another kind.
-
-    An object that is only looked up is part of no inventory of this stack.
-    """
-    lifecycle = find_lifecycle(entry.type)
-    if lifecycle is None or not entry.custom or entry.external or not entry.outputs:
-        return ()
-    inputs, outputs = to_plain_properties(entry.inputs), to_plain_properties(entry.outputs)
-    identity = {"platform": lifecycle.platform, "resource": name_of(entry.urn)}
-    return tuple(
-        record.model_copy(update=identity)
-        for record in lifecycle.list_node_records(entry.id, inputs, outputs)
     )
 
 

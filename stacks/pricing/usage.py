@@ -1,16 +1,17 @@
-"""Compute the resource usage of state entries with the lifecycle of their platform.
+"""Compute the resource usage and list the nodes of state entries, by their platform's lifecycle.
 
-Called by pricing, gates, review and status.
+Called by pricing, gates, review, status, the log of runs and explanations.
 """
 
 from typing import Any
 
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.properties import to_properties
-from gpuform.schemas.resource_facts import ResourceUsage
+from gpuform.schemas.resource_facts import NodeRecord, ResourceUsage
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, Unknown
 from gpuform.stacks.resource_rules import find_lifecycle
 
@@ -43,6 +44,22 @@ def _compute_usage(
     observed_values = to_plain_properties(observed)
     return lifecycle.compute_resource_usage(
         observed_values if values is observed else to_plain_properties(values), observed_values
+    )
+
+
+def list_entry_nodes(entry: ResourceState) -> tuple[NodeRecord, ...]:
+    """Return the GPU nodes of an entry, from its last outputs; none for another kind.
+
+    An object that is only looked up is part of no inventory of this stack.
+    """
+    lifecycle = find_lifecycle(entry.type)
+    if lifecycle is None or not entry.custom or entry.external or not entry.outputs:
+        return ()
+    inputs, outputs = to_plain_properties(entry.inputs), to_plain_properties(entry.outputs)
+    identity = {"platform": lifecycle.platform, "resource": name_of(entry.urn)}
+    return tuple(
+        record.model_copy(update=identity)
+        for record in lifecycle.list_node_records(entry.id, inputs, outputs)
     )
 
 

@@ -53,6 +53,12 @@ VARIABLES: Final = (
         flag="--create-anew",
     ),
     Variable(
+        "GPUFORM_APPROVED_BY",
+        GPUFORM,
+        "Who has approved the run, in words, such as `ada in change 4711`. The stack's history "
+        "records it, and `gpuform explain` shows it.",
+    ),
+    Variable(
         "GPUFORM_READS_ONLY",
         GPUFORM,
         "`1` forbids changes: gpuform sends no request that changes something on a platform, and "

@@ -15,9 +15,11 @@ from gpuform.stacks.engine.stack.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack.stack import Stack, Workspace, get_unsaved_path
 from gpuform.stacks.engine.stack.state_import import StackImport, recover
 from gpuform.stacks.engine.stack.workspace import (
+    APPROVED_BY,
     HOST,
     JOB,
     PLAN_MADE_AT,
+    PLAN_PULL_REQUEST,
     PLAN_SEAL,
     USER,
     Origin,
@@ -27,9 +29,11 @@ from gpuform.stacks.engine.stack.workspace import (
 )
 
 __all__ = [
+    "APPROVED_BY",
     "HOST",
     "JOB",
     "PLAN_MADE_AT",
+    "PLAN_PULL_REQUEST",
     "PLAN_SEAL",
     "USER",
     "ForeignStack",

@@ -210,6 +210,9 @@ HOST: Final = "gpuform.host"
 JOB: Final = "gpuform.ci.job"
 PLAN_SEAL: Final = "gpuform.plan.seal"
 PLAN_MADE_AT: Final = "gpuform.plan.madeAt"
+PLAN_PULL_REQUEST: Final = "gpuform.plan.pullRequest"
+APPROVED_BY_VARIABLE: Final = "GPUFORM_APPROVED_BY"
+APPROVED_BY: Final = "gpuform.approvedBy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +229,7 @@ class Origin:
         environ: Mapping[str, str],
         *,
         message: str = "",
-        plan: tuple[str, str] | None = None,
+        plan: Mapping[str, str] | None = None,
     ) -> "Origin":
         """Build the origin of a command running in `folder`.
 
@@ -234,22 +237,21 @@ class Origin:
             folder: the command's folder.
             environ: the environment variables.
             message: the purpose; without it, the title of the commit, by git or else by the CI job.
-            plan: the seal of the applied saved plan, and when the plan was made.
+            plan: facts about the applied saved plan, by the names of the environment.
         """
         title, facts = read_git_facts(folder)
         job = find_ci_job(environ)
         if job is not None:
             facts = {**_build_job_facts(job), **facts}
             title = title or job.message.partition("\n")[0]
-        seal, made_at = plan or ("", "")
         facts |= {
             "exec.kind": "cli",
             "update.plan": "true" if plan else "false",
             USER: (job and job.user) or get_user(),
             HOST: socket.gethostname(),
             "gpuform.version": version("gpuform"),
-            PLAN_SEAL: seal,
-            PLAN_MADE_AT: made_at,
+            APPROVED_BY: environ.get(APPROVED_BY_VARIABLE, ""),
+            **(plan or {}),
         }
         environment = {name: value for name, value in sorted(facts.items()) if value}
         return cls(message or title, environment)

@@ -4,16 +4,17 @@ The runner of operations creates a `RunLogger` for each run that applies somethi
 log in the stack's backend.
 """
 
+import hashlib
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, Literal
 
 from gpuform.providers.context import Clock, SystemClock
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import Plan, PlanAction
-from gpuform.schemas.stacks_plan import LogLine, RunLog
+from gpuform.schemas.stacks_plan import LoggedNode, LogLine, RunLog
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -31,7 +32,10 @@ from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.engine.values import PropertyMap, collect_secret_texts
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
+from gpuform.stacks.pricing.usage import list_entry_nodes
 from gpuform.stacks.review.text import step_text
+
+Approval = Literal["", "confirmed", "saved_plan", "unasked"]
 
 
 class Stopwatch:
@@ -110,8 +114,12 @@ class RunLogger:
         elif isinstance(event, SkippedCheck):
             self._add_line(event="unchecked", text=event.text)
 
-    def build_log(self, plan: Plan, stack: Stack, outcome: Outcome) -> RunLog:
+    def build_log(
+        self, plan: Plan, stack: Stack, outcome: Outcome, approval: Approval = ""
+    ) -> RunLog:
         """Return the logged lines and the plan without unchanged resources, with secrets masked.
+
+        `approval` says how the plan was approved; empty for unknown.
 
         Secrets of the configuration are masked everywhere. Secrets of the state and outputs are
         masked in messages only, because programs print there: there may be as many secrets as
@@ -139,8 +147,9 @@ class RunLogger:
         )
         # Unchanged resources would make the log as large as the state.
         changes = tuple(change for change in plan.changes if change.action is not PlanAction.SAME)
-        plan = plan.model_copy(update={"changes": changes})
-        return RunLog(plan=mask_plan(plan, config_secrets), lines=lines)
+        masked_plan = mask_plan(plan.model_copy(update={"changes": changes}), config_secrets)
+        digest = hashlib.sha256(masked_plan.model_dump_json().encode()).hexdigest()
+        return RunLog(plan=masked_plan, lines=lines, plan_digest=digest, approval=approval)
 
     def _start(self, step: Step) -> None:
         """Note the start of a step, and add a line; a refresh gets no line."""
@@ -160,6 +169,7 @@ class RunLogger:
                 op=step.op,
                 found=step.result_op or "",
                 seconds=round(self._watch.get_elapsed(step.urn), 1),
+                **_describe_objects(step),
             )
 
     def _add_message(self, event: Diagnostic) -> None:
@@ -175,6 +185,28 @@ class RunLogger:
     def _add_line(self, **facts: object) -> None:
         """Add a line of the present time with these facts."""
         self._lines.append(LogLine.model_validate({"time": round(self._now(), 3), **facts}))
+
+
+def _describe_objects(step: Step) -> dict[str, object]:
+    """Return the id of the step's object, and the nodes that the step has added or removed.
+
+    An object may never be in a copy of the state: created by a run that was killed, and deleted by
+    the next one. A later question about it needs its id in the log.
+    """
+    nodes_before, nodes_after = (
+        {(node.node_id, node.name) for node in list_entry_nodes(entry)} if entry else set()
+        for entry in (step.old, step.new)
+    )
+    return {
+        "id": step.state.id,
+        "added": _build_nodes(nodes_after - nodes_before),
+        "removed": _build_nodes(nodes_before - nodes_after),
+    }
+
+
+def _build_nodes(nodes: Iterable[tuple[str, str]]) -> tuple[LoggedNode, ...]:
+    """Return nodes of a log from pairs of id and name, sorted."""
+    return tuple(LoggedNode(id=node_id, name=name) for node_id, name in sorted(nodes))
 
 
 def collect_secrets(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:

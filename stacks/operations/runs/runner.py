@@ -64,7 +64,7 @@ from gpuform.stacks.operations.runs.repair import (
     build_reviewed_variables,
 )
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult, convert_outputs
-from gpuform.stacks.operations.runs.run_log import RunLogger, Stopwatch
+from gpuform.stacks.operations.runs.run_log import Approval, RunLogger, Stopwatch
 from gpuform.stacks.operations.runs.saved_plans import (
     SavedPlan,
     build_constraint,
@@ -368,7 +368,7 @@ class PlannedRun:
         run_ended, outcome = self._run_deployment(
             preview=False, constraint=constraint, logger=logger
         )
-        log = logger.build_log(run_ended.plan, self.stack, outcome)
+        log = logger.build_log(run_ended.plan, self.stack, outcome, self._approval)
         self.stack.finish(history_run, outcome, log.model_dump_json(exclude_defaults=True).encode())
         forget_deleted_objects(self.stack, outcome.snapshot, self.callbacks.warn)
         self.expiry.forget_existing(outcome)
@@ -382,6 +382,13 @@ class PlannedRun:
             return options.reviewed
         is_asked = self.callbacks.confirm is not None and not options.skip_preview
         return options.preview_only or self.saved_plan is not None or is_asked
+
+    @property
+    def _approval(self) -> Approval:
+        """Return how the plan of this run was approved, for the log."""
+        if self.saved_plan is not None:
+            return "saved_plan"
+        return "confirmed" if self._is_reviewed else "unasked"
 
     @property
     def _must_be_planned(self) -> bool:

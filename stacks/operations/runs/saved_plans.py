@@ -22,8 +22,15 @@ from gpuform.stacks.engine.deployment import (
     is_sealed,
     seal_plan,
 )
+from gpuform.stacks.engine.machine import find_ci_job
 from gpuform.stacks.engine.planning import NEW_PLAN_HINT, PlanConstraint
-from gpuform.stacks.engine.stack import Origin, Stack
+from gpuform.stacks.engine.stack import (
+    PLAN_MADE_AT,
+    PLAN_PULL_REQUEST,
+    PLAN_SEAL,
+    Origin,
+    Stack,
+)
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.options import RunOptions
@@ -60,7 +67,13 @@ def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Ou
     The secrets of the configuration are masked.
     """
     digest, subject = stack.crypter.compute_digest, stack.build_target()
-    updates = {**describe_creation(), "basis": _build_basis(options, stack, preview)}
+    job = find_ci_job(os.environ)
+    updates = {
+        **describe_creation(),
+        # The job that applies the plan runs after the merge, and knows the commit alone.
+        "pull_request": job.pull_request if job else "",
+        "basis": _build_basis(options, stack, preview),
+    }
     masked_plan = mask_plan(plan.model_copy(update=updates), subject.program.collect_secrets())
     # Masked first: the seal is computed over what the file holds.
     return seal_plan(masked_plan, digest)
@@ -70,8 +83,17 @@ def build_origin(
     stack: Stack, environ: Mapping[str, str], message: str, saved_plan: "SavedPlan | None"
 ) -> Origin:
     """Return the origin of a run for the history: source, message and saved plan."""
-    plan = (saved_plan.basis.seal, saved_plan.plan.made_at) if saved_plan else None
-    return Origin.from_command(stack.project.directory, environ, message=message, plan=plan)
+    plan = saved_plan.plan if saved_plan else None
+    facts = (
+        {
+            PLAN_SEAL: plan.basis.seal,
+            PLAN_MADE_AT: plan.made_at,
+            PLAN_PULL_REQUEST: plan.pull_request,
+        }
+        if plan and plan.basis
+        else None
+    )
+    return Origin.from_command(stack.project.directory, environ, message=message, plan=facts)
 
 
 def describe_creation() -> dict[str, str]:

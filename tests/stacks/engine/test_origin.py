@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from gpuform.stacks.engine.machine import CiJob, find_ci_job, read_git_facts
-from gpuform.stacks.engine.stack import Origin
+from gpuform.stacks.engine.stack import (
+    PLAN_MADE_AT,
+    PLAN_PULL_REQUEST,
+    PLAN_SEAL,
+    Origin,
+)
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -168,7 +173,9 @@ class TestCi:
 class TestOrigin:
     def test_the_origin_of_a_ci_job(self, repository: Path) -> None:
         run_git(repository, "checkout", "-q", "--detach")
-        origin = Origin.from_command(repository, GITHUB, plan=("81ab", "2026-11-21T22:57:37Z"))
+        plan = {PLAN_SEAL: "81ab", PLAN_MADE_AT: "2026-11-21T22:57:37Z", PLAN_PULL_REQUEST: "12"}
+        variables = {**GITHUB, "GPUFORM_APPROVED_BY": "grace"}
+        origin = Origin.from_command(repository, variables, plan=plan)
         assert origin.message == "Train on 16 GPUs"
         environment = dict(origin.environment)
         assert environment["ci.system"] == "GitHub Actions"
@@ -178,6 +185,8 @@ class TestOrigin:
         assert environment["gpuform.user"] == "ada"
         assert environment["gpuform.ci.job"] == "deploy"
         assert (environment["update.plan"], environment["gpuform.plan.seal"]) == ("true", "81ab")
+        assert environment["gpuform.plan.pullRequest"] == "12"
+        assert environment["gpuform.approvedBy"] == "grace"
         assert "" not in environment.values()
         assert "hunter2" not in repr(origin)
 

@@ -113,6 +113,7 @@ def test_status_json_keeps_the_names_of_lens() -> None:
         "footprint": ResourceUsage(expenses=(RATE,)).model_dump(mode="json"),
         "live": None,
         "live_problem": "",
+        "nodes": [],
     }
     assert document["cost"] == {
         "amounts": [{"billing": "on_demand", "currency": "USD", "hourly": 8.5}],
