@@ -7,7 +7,7 @@ import builtins
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from keyword import iskeyword
 from typing import Any, NoReturn
@@ -139,6 +139,11 @@ _COMMANDS = {
     ),
 }
 
+_ROOT_FLAGS = frozenset({"--help", "--version"})
+
+SIMILARITY = 0.7
+"""How similar a command must be for a suggestion: `plan` is no `plugin` with an error of typing."""
+
 
 class App(click.Group):
     """Loads commands on demand, and turns their exceptions into messages and exit codes."""
@@ -163,11 +168,17 @@ class App(click.Group):
         _accept_values_of_flags(command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the flags before the command; -help and -version are Terraform's."""
+        return super().parse_args(
+            ctx, [_expand_flag(_ROOT_FLAGS, args[0]), *args[1:]] if args else args
+        )
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; an unknown name fails with the nearest one as a suggestion."""
-        near = get_close_matches(args[0], _COMMANDS, n=1)
+        near = get_close_matches(args[0], _COMMANDS, n=1, cutoff=SIMILARITY)
         # A shell that completes parses unfinished words: no error is printed for these.
         if near and _resolve_alias(args[0]) not in _COMMANDS and not ctx.resilient_parsing:
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
@@ -194,11 +205,25 @@ class App(click.Group):
             _drop_output()
             sys.exit(1)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported here, once
-            code, lines = describe_failure(error, verbose=_is_verbose(args, kwargs))
+            arguments = _list_arguments(args, kwargs)
+            code, lines = self._find_first_guess(error, arguments) or describe_failure(
+                error, verbose="--verbose" in arguments or "-v" in arguments
+            )
             for line in lines:
                 click.echo(_escape_line(line), err=True)
             sys.exit(code)
         sys.exit(result if isinstance(result, int) else 0)
+
+    def _find_first_guess(
+        self, error: BaseException, arguments: Sequence[str]
+    ) -> tuple[int, list[str]] | None:
+        """Return the exit code and the answer for another tool's command line, or None."""
+        if not isinstance(error, click.UsageError):
+            return None
+        from gpuform.stacks.cli.first_guesses import find_answer  # noqa: PLC0415 - for errors alone
+
+        answer = find_answer(arguments, error, self)
+        return (error.exit_code, [f"error: {answer}"]) if answer else None
 
 
 def _add_help_page(command: click.Command, page: str) -> None:
@@ -210,7 +235,7 @@ def _add_help_page(command: click.Command, page: str) -> None:
 
 
 def _accept_values_of_flags(command: click.Command) -> None:
-    """Make a command accept --flag=true and --flag=false, as Pulumi's commands do.
+    """Make a command accept --flag=true and --flag=false, as Pulumi does, and Terraform's -flag.
 
     Subcommands are changed as well; a changed command stays as it is.
     """
@@ -218,19 +243,17 @@ def _accept_values_of_flags(command: click.Command) -> None:
     if "parse_args" in vars(command):
         return
     parse = command.parse_args
-    flags = {
-        flag_name: option
-        for option in command.params
-        if isinstance(option, click.Option) and option.is_bool_flag
-        for flag_name in option.opts
-    }
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    flags = {name: option for option in options if option.is_bool_flag for name in option.opts}
+    names = {"--help", *(name for option in options for name in option.opts)}
 
     def parse_args(context: click.Context, args: list[str]) -> list[str]:
         # What follows -- belongs to another command, such as kubectl.
         end = args.index("--") if "--" in args else len(args)
-        words = [_strip_flag_value(flags, word) for word in args[:end]]
+        own_words = [_expand_flag(names, word) for word in args[:end]]
+        words = [_strip_flag_value(flags, word) for word in own_words]
         rest = parse(context, [*(word for word in words if word is not None), *args[end:]])
-        for option in _find_disabled_parameters(flags, args[:end]):
+        for option in _find_disabled_parameters(flags, own_words):
             context.params[option] = False
         return rest
 
@@ -238,6 +261,16 @@ def _accept_values_of_flags(command: click.Command) -> None:
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             _accept_values_of_flags(subcommand)
+
+
+def _expand_flag(names: Collection[str], word: str) -> str:
+    """Return `word` with the flag of `names` that it means in Terraform: -json, --auto-approve."""
+    flag, equals, value = word.partition("=")
+    if flag in {"-auto-approve", "--auto-approve"} and "--yes" in names:
+        return f"--yes{equals}{value}"
+    # A single letter is a short flag, and -s=dev is its value.
+    is_single_dashed = len(flag) > 2 and flag[0] == "-" and flag[1] != "-"
+    return f"-{word}" if is_single_dashed and f"-{flag}" in names else word
 
 
 def _strip_flag_value(flags: Mapping[str, click.Option], word: str) -> str | None:
@@ -279,11 +312,9 @@ def _resolve_alias(name: str) -> str:
     return name if name in _COMMANDS else next(iter(ALIASES.get(name, [name])))
 
 
-def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True if --verbose or -v is an argument, even as the value of another flag."""
-    arguments = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
-    # -v counts as well where it is the value of another flag: the context is closed by now.
-    return "--verbose" in arguments or "-v" in arguments
+def _list_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[str]:
+    """Return the words after `gpuform`, of `main`'s arguments or of this process."""
+    return kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
 
 
 def _escape_line(line: str) -> str:
@@ -310,7 +341,12 @@ def _show_version(context: click.Context, _parameter: click.Parameter, is_set: b
         context.exit()
 
 
-@click.command(cls=App, invoke_without_command=True, epilog="Pages: gpuform help")
+@click.command(
+    cls=App,
+    invoke_without_command=True,
+    epilog="Pages: gpuform help",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
 @click.option(
     "--version",
     is_flag=True,

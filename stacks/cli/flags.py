@@ -83,9 +83,11 @@ ALIASES: Final = {
     "down": ("destroy",),
     "dn": ("destroy",),
     "list": ("ls",),
+    "ls": ("list",),
     "new": ("init",),
     "remove": ("rm", "delete"),
     "delete": ("rm",),
+    "rm": ("delete",),
     "create": ("init",),
     "hist": ("history",),
 }

@@ -28,11 +28,17 @@ _path_flag = click.option(
 )
 
 
-@click.group(cls=AliasedGroup, invoke_without_command=True)
-@click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
-@click.option(
+_show_secrets_flag = click.option(
+    "--show-secrets", is_flag=True, help="Show secret values in plain text."
+)
+_json_flag = click.option(
     "--json", "-j", "as_json", is_flag=True, help="Print a JSON object instead of a table."
 )
+
+
+@click.group(cls=AliasedGroup, invoke_without_command=True)
+@_show_secrets_flag
+@_json_flag
 @add_stack_flags
 @click.pass_context
 def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
@@ -49,6 +55,21 @@ def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
     if context.invoked_subcommand is None:
         with open_session() as session:
             _print_config(session, show_secrets=show_secrets, as_json=as_json)
+
+
+@config.command("ls")
+@_show_secrets_flag
+@_json_flag
+@add_stack_flags
+def list_values(show_secrets: bool, as_json: bool) -> None:
+    """List the keys of a stack's configuration with their values, as `gpuform config` does.
+
+    \b
+    Example:
+      gpuform config ls --json
+    """
+    with open_session() as session:
+        _print_config(session, show_secrets=show_secrets, as_json=as_json)
 
 
 @config.command("set")

@@ -422,6 +422,9 @@ def _check_import_options(options: ImportOptions) -> None:
             raise click.UsageError("--all requires --platform")
         return
     if not all(object_names):
-        raise click.UsageError("pass TYPE, NAME and ID of an object, or --all and --platform")
+        raise click.UsageError(
+            "pass TYPE, NAME and ID of an object (`gpuform import together:Cluster train ID`), or "
+            "--all and --platform (`gpuform import --all --platform together`)"
+        )
     if options.platform or options.types or options.names or options.tags:
         raise click.UsageError("--platform, --type, --name and --tag require --all")

@@ -60,6 +60,10 @@ def find_nearest_urns(name_or_pattern: str, urns: Iterable[str]) -> list[str]:
     if "*" in name_or_pattern:
         name_patterns = UrnPatterns([f"**::{name_or_pattern}"])
         return [urn for urn in by_name.values() if urn in name_patterns]
+    # Terraform and kubectl write the kind before the name: cluster.train, cluster/train.
+    bare_name = re.split(r"[./]", name_or_pattern)[-1]
+    if bare_name in by_name:
+        return [by_name[bare_name]]
     return [by_name[name] for name in get_close_matches(name_or_pattern, by_name, n=3)]
 
 

@@ -48,6 +48,7 @@ READ_ONLY_COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "completion": ("bash",),
     "config": (),
     "config get": ("gpus",),
+    "config ls": (),
     "stack": (),
     "stack export": (),
     "stack history": (),

@@ -76,7 +76,7 @@ def test_the_list_of_commands_is_complete() -> None:
         *(f"stack {name}" for name in ("import", "history", "rename", "unselect")),
         "stack change-secrets-provider",
         *("plugin", *(f"plugin {name}" for name in ("install", "uninstall", "doctor"))),
-        *(f"config {name}" for name in ("set", "get", "rm")),
+        *(f"config {name}" for name in ("ls", "set", "get", "rm")),
         *("help", "completion"),
     }
 

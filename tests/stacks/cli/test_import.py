@@ -334,7 +334,7 @@ def test_an_import_adds_statements_to_a_program_and_keeps_the_others(account: Ac
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
-        ((), "pass TYPE, NAME and ID of an object, or --all and --platform"),
+        ((), "pass TYPE, NAME and ID of an object (`gpuform import together:Cluster train ID`)"),
         (("--all",), "--all requires --platform"),
         (("--all", "--platform", "together", "x:y"), "--all cannot be combined with TYPE"),
         (("a:B", "c", "d", "--tag", "e"), "require --all"),
