@@ -14,6 +14,7 @@ from gpuform.stacks.multi_stack import (
     StackOrder,
     WorkspaceStack,
     find_workspace,
+    order_workspace,
     select_by_name,
     select_stacks,
     sort_by_dependencies,
@@ -40,29 +41,10 @@ class ChosenStacks:
 def order_stacks(
     session: Session, filters: Sequence[str], *, runs_programs: bool
 ) -> tuple[StackOrder, set[str]]:
-    """Return the order of all stacks, and the names of the chosen ones.
-
-    `runs_programs` is True for commands that run the stacks' programs. For other commands, problems
-    in a stack's program are ignored: they must not keep the stack from being destroyed. No name is
-    chosen if a git diff changes no stack, or if --stack and the filters have none in common.
-
-    Raises:
-        MultiStackError: the stacks cannot be ordered, or a flag matches no stack.
-    """
-    problems, program_problems = Diagnostics(), Diagnostics()
-    order = StackOrder.from_workspace(
-        find_workspace(Path.cwd(), session.environ, problems), program_problems
+    """Return `order_workspace` of the current folder and of the session's --stack."""
+    return order_workspace(
+        Path.cwd(), session.environ, filters, session.stack, runs_programs=runs_programs
     )
-    # Where only states are used, a broken file must not keep a stack from being destroyed.
-    if runs_programs:
-        problems.extend(program_problems)
-    if problems:
-        raise MultiStackError(f"cannot order the stacks:\n{format_text(list(problems))}")
-    names = select_stacks(order, filters)
-    # With --all, --stack chooses the stacks of this name in all projects.
-    if session.stack is not None:
-        names &= set(select_by_name(order.workspace, session.stack))
-    return order, names
 
 
 def choose_stacks(session: Session, filters: Sequence[str], problems: Diagnostics) -> ChosenStacks:

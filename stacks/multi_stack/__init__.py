@@ -5,6 +5,7 @@ from gpuform.stacks.multi_stack.ordering import (
     check_workspace,
     find_cycles,
     find_dependants,
+    order_workspace,
     select_stacks,
     sort_by_dependencies,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "find_project_files",
     "find_workspace",
     "list_stacks_with_settings",
+    "order_workspace",
     "read_workspace",
     "select_by_name",
     "select_stacks",

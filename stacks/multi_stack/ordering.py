@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Final, Self
 
 from gpuform.schemas.checking import find_nearest_name
-from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, strip_credentials
 from gpuform.stacks.gates.file import check_gates, check_stacks_gates
-from gpuform.stacks.multi_stack.reading import list_stacks_with_settings
+from gpuform.stacks.multi_stack.reading import (
+    find_workspace,
+    list_stacks_with_settings,
+    select_by_name,
+)
 from gpuform.stacks.multi_stack.references import StackContents, StackUse, read_stack_contents
 from gpuform.stacks.multi_stack.workspace_stacks import (
     FILE,
@@ -93,6 +97,36 @@ class StackOrder:
                 for name, stack_dependencies in self.dependencies.items()
             },
         )
+
+
+def order_workspace(
+    folder: Path,
+    environ: Mapping[str, str],
+    filters: Sequence[str],
+    stack: str | None,
+    *,
+    runs_programs: bool,
+) -> tuple[StackOrder, set[str]]:
+    """Return the order of all stacks of the workspace around `folder`, and the chosen names.
+
+    `filters` have the forms of --filter; `stack` chooses the stacks of this name in all projects.
+    `runs_programs` is True for operations that run the stacks' programs. For others, problems in a
+    stack's program are ignored: they must not keep the stack from being destroyed. No name is
+    chosen if a git diff changes no stack, or if `stack` and the filters have none in common.
+
+    Raises:
+        MultiStackError: the stacks cannot be ordered, or a filter or `stack` matches no stack.
+    """
+    problems, program_problems = Diagnostics(), Diagnostics()
+    order = StackOrder.from_workspace(find_workspace(folder, environ, problems), program_problems)
+    if runs_programs:
+        problems.extend(program_problems)
+    if problems:
+        raise MultiStackError(f"cannot order the stacks:\n{format_text(list(problems))}")
+    names = select_stacks(order, filters)
+    if stack is not None:
+        names &= set(select_by_name(order.workspace, stack))
+    return order, names
 
 
 def find_dependants(names: set[str], dependencies: Mapping[str, Collection[str]]) -> set[str]:

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
         up,
     )
     from gpuform.stacks.operations.importing import ImportResult
+    from gpuform.stacks.operations.multi_stack.automation import (
+        ConfirmAll,
+        OnLine,
+        StackSelection,
+        destroy_all,
+        preview_all,
+        refresh_all,
+        up_all,
+    )
+    from gpuform.stacks.operations.multi_stack.runner import MultiStackResult
     from gpuform.stacks.operations.opening.selected_stack import (
         SelectedStack,
         create_or_select_stack,
@@ -56,13 +66,16 @@ __all__ = [
     "AppliedTopology",
     "Cancellation",
     "Confirm",
+    "ConfirmAll",
     "DriftResult",
     "ExitReason",
     "ImportOptions",
     "ImportResult",
     "Interrupted",
     "Message",
+    "MultiStackResult",
     "OnEvent",
+    "OnLine",
     "OperationEvent",
     "OutputValue",
     "RunEnded",
@@ -70,12 +83,14 @@ __all__ = [
     "RunResult",
     "RunStarted",
     "SelectedStack",
+    "StackSelection",
     "TopologyOptions",
     "TopologyResult",
     "apply_topology",
     "create_or_select_stack",
     "create_stack",
     "destroy",
+    "destroy_all",
     "drift",
     "expire",
     "export_stack",
@@ -83,12 +98,15 @@ __all__ = [
     "import_stack",
     "outputs",
     "preview",
+    "preview_all",
     "read_topology",
     "refresh",
+    "refresh_all",
     "repair",
     "select_stack",
     "status",
     "up",
+    "up_all",
 ]
 
 _HOMES = {
@@ -96,6 +114,9 @@ _HOMES = {
     " outputs preview refresh repair status up",
     "status_reading": "DriftResult",
     "importing": "ImportResult",
+    "multi_stack.automation": "ConfirmAll OnLine StackSelection destroy_all preview_all refresh_all"
+    " up_all",
+    "multi_stack.runner": "MultiStackResult",
     "topology_export": "AppliedTopology TopologyOptions TopologyResult apply_topology"
     " read_topology",
     "opening.selected_stack": "SelectedStack create_or_select_stack create_stack select_stack",

@@ -174,10 +174,7 @@ def _list_test_files(path: Path) -> list[Path]:
             f"{path} does not exist", hint="name a test file or a project's folder"
         )
     project = find_project(path)
-    test_folder = project.directory / FOLDER
-    test_files = sorted(
-        file for extension in ("yaml", "yml") for file in test_folder.glob(f"*.{extension}")
-    )
+    test_files = _find_test_files(project.directory)
     if not test_files:
         raise TestFilesError(
             f"project {project.name} has no tests: no {FOLDER}/*.yaml in "
@@ -185,6 +182,19 @@ def _list_test_files(path: Path) -> list[Path]:
             hint="write one; `gpuform help guides/test-a-stack` shows how",
         )
     return test_files
+
+
+def has_test_files(project_folder: Path) -> bool:
+    """Return True if the project in the folder has test files."""
+    return bool(_find_test_files(project_folder))
+
+
+def _find_test_files(project_folder: Path) -> list[Path]:
+    """Return the sorted test files of the project in the folder; empty without any."""
+    test_folder = project_folder / FOLDER
+    return sorted(
+        file for extension in ("yaml", "yml") for file in test_folder.glob(f"*.{extension}")
+    )
 
 
 def _reject_equal_stems(files: Iterable[Path]) -> None:

@@ -64,6 +64,12 @@ _STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skippe
 )
 @click.option("--list", "only_list", is_flag=True, help="List the cases and run none.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option(
+    "--all",
+    "every_project",
+    is_flag=True,
+    help="The cases of all projects of stacks.yaml, else of the projects in this folder.",
+)
 @add_common_flags
 def test(  # noqa: PLR0913, PLR0917 - the flags
     paths: tuple[Path, ...],
@@ -75,6 +81,7 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
     junit: Path | None,
     only_list: bool,
     as_json: bool,
+    every_project: bool,
 ) -> int:
     """Run the test cases of a stack: no capacity, a node that dies, a run that is killed.
 
@@ -87,13 +94,19 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
     Examples:
       gpuform test
       gpuform test -k comes_up --coverage
-      gpuform test projects/* --junit build/tests.xml
+      gpuform test --all --junit build/tests.xml
     """
     from gpuform.stacks.operations.opening.emulator import require_emulator  # noqa: PLC0415 - not for help
     from gpuform.stacks.testing.cases import read_cases, select_cases  # noqa: PLC0415 - as above
 
+    if every_project and paths:
+        raise click.UsageError(
+            "--all runs the cases of all projects: it cannot be combined with PATH"
+        )
     with open_session() as session:
         require_emulator()
+        if every_project:
+            paths = _list_tested_projects(session)
         cases = select_cases(read_cases(paths, Path.cwd()), patterns)
         if only_list:
             _print_cases(session, cases, as_json=as_json)
@@ -105,6 +118,31 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
         )
         with raise_on_signals():
             return _play_cases(session, cases, options)
+
+
+def _list_tested_projects(session: Session) -> tuple[Path, ...]:
+    """Return the folders of the workspace's projects that have test files.
+
+    Raises:
+        TestFilesError: no project has any.
+        MultiStackError: the files of the workspace have problems, or it has no stack.
+    """
+    from gpuform.stacks.document.diagnostics import Diagnostics, format_text  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.multi_stack import MultiStackError, find_workspace  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.cases import TestFilesError, has_test_files  # noqa: PLC0415 - as above
+
+    problems = Diagnostics()
+    workspace = find_workspace(Path.cwd(), session.environ, problems)
+    if problems:
+        raise MultiStackError(f"cannot load the stacks:\n{format_text(list(problems))}")
+    folders = dict.fromkeys(stack.project.directory for stack in workspace.stacks.values())
+    tested = tuple(folder for folder in folders if has_test_files(folder))
+    if not tested:
+        raise TestFilesError(
+            "no project of the workspace has tests",
+            hint="write one; `gpuform help guides/test-a-stack` shows how",
+        )
+    return tested
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from support.servers.bucket_server import KEYS, BucketServer, build_bucket_url
 from support.stacks.workspace import SECRET, STACK_NAMES, Workspace, create_workspace
 
 from gpuform.providers.emulator.server import serve
+from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.stacks.operations import ExitReason, StackSelection, up_all
 
 pytestmark = pytest.mark.slow
 
@@ -196,3 +198,24 @@ def test_drift_of_all_stacks_is_clean_after_up(workspace: Workspace) -> None:
     done = workspace.run("drift", "--all", "--detailed-exitcode")
     assert done.code == 0, done.stdout + done.stderr
     assert "Nothing was changed outside of the stack." in done.stdout
+
+
+@pytest.mark.sampled(1)
+def test_a_program_plans_declines_and_applies_all_stacks(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in workspace.variables.items():
+        monkeypatch.setenv(name, value)
+    selection = StackSelection(workspace.root, filters=["volumes"])
+    shown: list[str] = []
+
+    def decline(plan: StacksPlan) -> bool:
+        shown.extend(f"{one.project}/{one.stack}" for one in plan.plans)
+        return False
+
+    declined = up_all(selection, confirm=decline)
+    applied = up_all(selection)
+
+    assert (declined.reason, shown) == (ExitReason.DECLINED, ["volumes/dev"])
+    assert applied.succeeded
+    assert applied.stacks["volumes/dev"].summary == "1 created"
