@@ -265,7 +265,7 @@ class NodeRecord(_FactModel):
 
 
 class NodeInventory(_FactModel):
-    """The GPU nodes of a stack, as `gpuform topology --format inventory-json` writes them.
+    """The GPU nodes of a stack, as `gpuform export-topology --format inventory-json` writes them.
 
     `success`, `platform`, `nodes_checked` and `nodes` are the fields that test CAP02-01 of NVIDIA's
     AI cloud validation reads.

@@ -18,6 +18,20 @@ from gpuform.stacks.engine.errors import EngineError
 PACKAGE: Final = "gpuform.docs"
 """The package with the pages, in a clone and in an installed wheel."""
 
+TOPICS: Final = {
+    **dict.fromkeys(("gate", "gates", "cost", "policy", "policies"), "guides/gates-and-cost"),
+    **dict.fromkeys(("drain", "drains", "cordon", "eviction", "shrink"), "concepts/taking-nodes"),
+    **dict.fromkeys(("workspace", "workspaces", "tfstate"), "concepts/stack"),
+    **dict.fromkeys(("environment", "variables", "keys"), "reference/configuration"),
+    **dict.fromkeys(("backend", "backends", "lock", "locks"), "guides/state-for-a-team"),
+    **dict.fromkeys(("existing", "adoption"), "guides/adopt"),
+    **dict.fromkeys(("ttl", "idle", "schedule"), "guides/drift-and-expiry"),
+    **dict.fromkeys(("exit", "codes"), "reference/exit-codes"),
+    **dict.fromkeys(("module",), "guides/modules"),
+    **dict.fromkeys(("secret",), "guides/secrets"),
+}
+"""Words that people search for, and the page about each. No page is named like them."""
+
 _COMMENT: Final = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _FENCED: Final = re.compile(r"(?ms)^( *)(`{3,})[^\n`]*\n.*?^ *\2`*[ \t]*$")
 _IMAGE: Final = re.compile(r"!\[[^\]]*\]\([^)]*\)(?:\{[^}]*\})?")
@@ -91,6 +105,8 @@ def find_page(query: str) -> str:
     page_name = query.strip("/").removesuffix(".md")
     exact_matches = [name for name in (page_name, f"{page_name}/index") if name in names]
     matches = exact_matches or [name for name in names if _ends_with(name, page_name)]
+    if not matches and page_name.lower() in TOPICS:
+        return TOPICS[page_name.lower()]
     if not matches:
         hint = _suggest_names(page_name, names)
         raise UnknownPage(f"unknown page {query}", hint=hint or "all pages: gpuform help")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from gpuform.stacks.cli.failures import describe_failure
-from gpuform.stacks.cli.flags import ALIASES
+from gpuform.stacks.cli.flags import ALIASES, FAMILIES, FURTHER, TITLES
 from gpuform.stacks.cli.session import add_common_flags
 
 # Name -> module below `commands`, and the line of `gpuform --help`, so that help loads no command.
@@ -66,7 +66,10 @@ _COMMANDS = {
     ),
     "ssh-config": ("access_commands", "Write the stack's machines as SSH hosts."),
     "connect": ("access_commands", "Connect to a cluster."),
-    "topology": ("topology_command", "Export the locations of the stack's nodes to schedulers."),
+    "export-topology": (
+        "topology_command",
+        "Export the locations of the stack's nodes to schedulers.",
+    ),
     "logs": (
         "stack_data_commands",
         "Show a run step by step: its changes and its messages.",
@@ -139,8 +142,6 @@ _COMMANDS = {
     ),
 }
 
-_ROOT_FLAGS = frozenset({"--help", "--version"})
-
 SIMILARITY = 0.7
 """How similar a command must be for a suggestion: `plan` is no `plugin` with an error of typing."""
 
@@ -169,10 +170,14 @@ class App(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the flags before the command; -help and -version are Terraform's."""
-        return super().parse_args(
-            ctx, [_expand_flag(_ROOT_FLAGS, args[0]), *args[1:]] if args else args
+        """Parse the flags before the command, with -h, -help and -version as other tools have."""
+        names = {"--help", "--version"}
+        end = next(
+            (index for index, word in enumerate(args) if _resolve_alias(word) in _COMMANDS),
+            len(args),
         )
+        own_words = [_expand_flag(names, word) for word in args[:end]]
+        return super().parse_args(ctx, [*own_words, *args[end:]])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -185,11 +190,19 @@ class App(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the overview of all commands, without an import of their modules."""
+        """Write the overview of the commands by family, without an import of their modules."""
         del ctx
-        # From the table above: the overview imports no command's module.
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+        shown = [name for names in FAMILIES.values() for name in names if name not in FURTHER]
+        # click aligns each list by itself: one width for all families is easier to read.
+        width = max(map(len, shown))
+        for family, names in FAMILIES.items():
+            rows = [
+                (name.ljust(width), _COMMANDS[name][1]) for name in names if name not in FURTHER
+            ]
+            with formatter.section(TITLES[family]):
+                formatter.write_dl(rows)
+        with formatter.section("More"):
+            formatter.write_text(", ".join(sorted(FURTHER)))
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a command and end the process with the exit code. Always raises SystemExit.
@@ -264,11 +277,13 @@ def _accept_values_of_flags(command: click.Command) -> None:
 
 
 def _expand_flag(names: Collection[str], word: str) -> str:
-    """Return `word` with the flag of `names` that it means in Terraform: -json, --auto-approve."""
+    """Return `word` with the flag of `names` that it means in other tools: -json, -h."""
     flag, equals, value = word.partition("=")
     if flag in {"-auto-approve", "--auto-approve"} and "--yes" in names:
         return f"--yes{equals}{value}"
-    # A single letter is a short flag, and -s=dev is its value.
+    if word == "-h" and "-h" not in names:
+        return "--help"
+    # A single letter is a short flag: -s=dev has its value.
     is_single_dashed = len(flag) > 2 and flag[0] == "-" and flag[1] != "-"
     return f"-{word}" if is_single_dashed and f"-{flag}" in names else word
 
@@ -344,8 +359,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, is_set: b
 @click.command(
     cls=App,
     invoke_without_command=True,
-    epilog="Pages: gpuform help",
-    context_settings={"help_option_names": ["--help", "-h"]},
+    epilog="Pages: gpuform help. All commands: gpuform help commands",
 )
 @click.option(
     "--version",

@@ -297,9 +297,9 @@ def find_answer(arguments: Sequence[str], error: click.UsageError, root: click.G
         return f"gpuform has no `{_describe(guess, line)}`: `{answer}` {guess.effect}"
     foreign_flags = [f"-{name}" for name in line.flags if name in _SAME_MEANING]
     if isinstance(error, click.NoSuchOption) and foreign_flags:
-        words, command = _find_command(root, line.words)
-        answer = _build_command(" ".join(line.words), line, [], root)
-        if command is not None and words and answer != " ".join(["gpuform", *line.words]):
+        words = " ".join(_find_command(root, line.words)[0])
+        answer = _build_command(words, line, [], root)
+        if words and answer != f"gpuform {words}":
             return f"gpuform has no `{foreign_flags[0]}`: write `{answer}`"
     return None
 

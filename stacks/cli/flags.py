@@ -90,6 +90,7 @@ ALIASES: Final = {
     "rm": ("delete",),
     "create": ("init",),
     "hist": ("history",),
+    "topology": ("export-topology",),
 }
 """A name, and the commands that it stands for in a group without a command of this name."""
 
@@ -113,11 +114,14 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "review": ("review", "fetch-plan", "graph"),
     "files": ("new", "validate", "test", "fmt", "convert", "console", "schema", "manifests"),
     "looking": ("status", "logs", "doctor", "orphans", "offers"),
-    "access": ("kubeconfig", "ssh-config", "connect", "topology"),
+    "access": ("kubeconfig", "ssh-config", "connect", "export-topology"),
     "stack": ("stack", "state", "config", "login", "logout", "about", "whoami"),
     "tools": ("emulator", "lsp", "mcp", "plugin", "help", "completion"),
 }
 """Each family with its commands. A command of `gpuform` has to be in one of them."""
+
+FURTHER: Final = frozenset({"completion", "fetch-plan", "lsp", "mcp", "plugin", "schema", "whoami"})
+"""Commands that programs call, or that people call once: `gpuform --help` only names them."""
 
 TITLES: Final[Mapping[str, str]] = {
     "runs": "Plan and change",

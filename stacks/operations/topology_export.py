@@ -1,7 +1,7 @@
 """Export the network topology of a stack's nodes for schedulers.
 
-`gpuform topology` and the Python API call this module. It returns a format's text, or writes labels
-and objects into a cluster's Kubernetes through `stacks/topology_export`.
+`gpuform export-topology` and the Python API call this module. It returns a format's text, or writes
+labels and objects into a cluster's Kubernetes through `stacks/topology_export`.
 """
 
 import os

@@ -326,4 +326,4 @@ INVENTORY_FORMATS: Final[Mapping[str, Callable[[NodeInventory], str]]] = {
 APPLICABLE_FORMATS: Final = tuple(
     name for name, export_format in FORMATS.items() if export_format.build_manifests is not None
 )
-"""The names of the formats that `gpuform topology --apply` can write into a Kubernetes cluster."""
+"""The formats that `gpuform export-topology --apply` can write into a Kubernetes cluster."""

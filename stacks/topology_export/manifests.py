@@ -412,6 +412,6 @@ def describe_missing_kueue_labels(topology: StackTopology) -> Iterator[str]:
             else "nodes may not have"
         )
         yield (
-            f"{subject} the labels that Kueue uses: `gpuform topology --format "
+            f"{subject} the labels that Kueue uses: `gpuform export-topology --format "
             "kubernetes-labels --apply` writes them"
         )

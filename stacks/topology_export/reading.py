@@ -103,7 +103,8 @@ def require_one_scheduler(resources: Sequence[ResourceWithNodes], form: str) -> 
     raise NoTopology(
         f"{own_schedulers[0].name} has its own scheduler, and {form} describes one "
         f"scheduler, not several: {names}",
-        hint=f"select one resource: `gpuform topology {own_schedulers[0].name} --format {form}`",
+        hint="select one resource: "
+        f"`gpuform export-topology {own_schedulers[0].name} --format {form}`",
     )
 
 

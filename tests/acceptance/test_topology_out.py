@@ -303,7 +303,7 @@ def test_clusters_with_own_schedulers_are_exported_one_by_one(project: Any) -> N
     refused = project.run("topology", "--format", "slurm-tree")
     assert refused.code == 1
     assert "one has its own scheduler" in refused.err
-    assert "gpuform topology one --format slurm-tree" in refused.err
+    assert "gpuform export-topology one --format slurm-tree" in refused.err
     assert "SwitchName=two" in project.run_ok("topology", "two", "--format", "slurm-tree").out
     assert "did you mean one?" in project.run("topology", "onee", "--format", "slurm-tree").err
     hosts = yaml.safe_load(project.run_ok("topology", "--format", "inventory").out)["all"]["hosts"]

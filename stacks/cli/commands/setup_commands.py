@@ -1,5 +1,6 @@
 """Run `gpuform plugin`, `login`, `logout`, `about`, `whoami`, `help` and `completion`."""
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -173,7 +174,8 @@ def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
     # Each command has one page, and each subcommand a part of that.
     if len(path) > 1:
         anchor = "-".join(["gpuform", *path])
-    return _read_section(read_page(find_help_page(path[0])), anchor) + _list_other_pages(path)
+    page = _read_section(read_page(find_help_page(path[0])), anchor)
+    return page + (_list_other_pages(path[0], page_name) if len(path) == 1 else "")
 
 
 def _read_section(page: Page, anchor: str) -> str:
@@ -185,15 +187,14 @@ def _read_section(page: Page, anchor: str) -> str:
     return page.get_section(anchor) if anchor else page.text
 
 
-def _list_other_pages(path: tuple[str, ...]) -> str:
-    """Return lines about other pages with the command's name; empty for a subcommand."""
-    same_named_pages = [page for page in list_page_names() if page.endswith(f"/{path[-1]}")]
-    others = (
-        [page for page in same_named_pages if page != find_help_page(path[0])]
-        if len(path) == 1
-        else []
-    )
-    return "".join(f"\nSee also: `gpuform help {page}`\n" for page in others)
+def _list_other_pages(command: str, word: str) -> str:
+    """Return lines about other pages named like the command, or like the word that was typed."""
+    page_names = list_page_names()
+    others = {name for name in page_names if name.endswith((f"/{command}", f"/{word}"))}
+    with contextlib.suppress(UnknownPage):
+        others.add(find_page(word))
+    others.discard(find_help_page(command))
+    return "".join(f"\nSee also: `gpuform help {page}`\n" for page in sorted(others))
 
 
 def _list_pages() -> Iterator[str]:
@@ -304,7 +305,8 @@ def about(as_json: bool) -> None:
     """Show versions, the machine, the project, its backend and its stack.
 
     For bug reports and support: the command sends no request to a platform, and shows no value of
-    the configuration or the environment. `gpuform doctor` finds problems.
+    the configuration or the environment. `gpuform doctor` finds problems. `gpuform whoami` prints
+    only the user of the runs.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Run `gpuform topology`: print the topology of a stack's nodes, or write it into Kubernetes."""
+"""Run `gpuform export-topology`: print where a stack's nodes are, or write it into Kubernetes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +79,7 @@ _FORMATS = (
 @emulate_flag
 @lock_flag
 @add_stack_flags
-def topology(  # noqa: PLR0913 - a flag each
+def export_topology(  # noqa: PLR0913 - a flag each
     *,
     resources: tuple[str, ...],
     form: str,
@@ -108,10 +108,10 @@ def topology(  # noqa: PLR0913 - a flag each
 
     \b
     Examples:
-      gpuform topology --format slurm-tree --output topology.conf
-      gpuform topology train --format kubernetes-labels --apply
-      gpuform topology --format kueue --apply --yes
-      gpuform topology --format inventory --refresh
+      gpuform export-topology --format slurm-tree --output topology.conf
+      gpuform export-topology train --format kubernetes-labels --apply
+      gpuform export-topology --format kueue --apply --yes
+      gpuform export-topology --format inventory --refresh
     """
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.topology_export import TopologyOptions  # noqa: PLC0415 - as above

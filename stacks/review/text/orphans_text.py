@@ -1,4 +1,4 @@
-"""Render the results of `gpuform orphans`, `gpuform offers` and `gpuform topology --apply`.
+"""Render the results of `gpuform orphans`, `gpuform offers` and `gpuform export-topology --apply`.
 
 Called by these commands; texts from platforms are escaped and, where asked for, redacted.
 """

@@ -253,7 +253,7 @@ def test_the_commands_of_an_answer_exist(guess: Any) -> None:
     for line in (command, *re.findall(r"`(gpuform [^`]*)`", guess.effect)):
         parse_line(line)
         if line.startswith("gpuform help "):
-            assert read_page(find_page(line.removeprefix("gpuform help ")))
+            assert read_page(find_page(line.removeprefix("gpuform help "))).text
 
 
 def test_no_command_of_gpuform_is_hidden_by_a_guess() -> None:

@@ -90,7 +90,7 @@ CONFIRMED_COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "destroy": (),
     "expire": (),
     "repair": ("worker-0",),
-    "topology": ("--format", "kubernetes-labels", "--apply"),
+    "export-topology": ("--format", "kubernetes-labels", "--apply"),
     "cancel": (),
     "stack rm": ("dev",),
     "state delete": ("train",),

@@ -1,5 +1,6 @@
 """Help is complete, and does not pay for the engine."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import click
 import pytest
 
 from gpuform.stacks.cli.app import _COMMANDS, cli
+from gpuform.stacks.cli.flags import FURTHER, TITLES
 
 
 def walk_commands(group: click.Group, *names: str) -> Iterator[tuple[str, click.Command]]:
@@ -43,6 +45,35 @@ def test_the_overview_repeats_the_first_lines_of_commands() -> None:
     }
 
 
+def test_the_overview_shows_every_command_in_its_family_or_names_it_at_the_end(run: Any) -> None:
+    output = run("--help").out
+    shown = re.findall(r"(?m)^  ([a-z-]+) {2,}[A-Z]", output.partition("Plan and change:")[2])
+    named = output.partition("\nMore:\n  ")[2].partition("\n")[0].split(", ")
+    assert sorted([*shown, *named]) == sorted(_COMMANDS)
+    assert set(named) == FURTHER
+    titles = re.findall(r"(?m)^([A-Z][a-z ]+):$", output)
+    assert titles == ["Options", *TITLES.values(), "More"]
+    access = output.partition("Connect to a cluster:\n")[2].splitlines()
+    assert [line.split()[0] for line in access[:3]] == ["kubeconfig", "ssh-config", "connect"]
+
+
+@pytest.mark.parametrize("flag", ["-h", "-help", "--help"])
+@pytest.mark.parametrize("words", [(), ("up",), ("state", "rm")])
+def test_help_has_the_flags_of_terraform_and_pulumi(
+    run: Any, words: tuple[str, ...], flag: str
+) -> None:
+    ran = run(*words, flag)
+    assert ran.code == 0
+    assert ran.out.startswith(f"Usage: {' '.join(['gpuform', *words])} ")
+
+
+def test_the_old_name_of_export_topology_works(run: Any) -> None:
+    assert (
+        run("topology", "--help").out.splitlines()[2]
+        == (run("export-topology", "--help").out.splitlines()[2])
+    )
+
+
 def test_the_list_of_commands_is_complete() -> None:
     assert {name for name, _ in ALL_COMMANDS} == {
         *(
@@ -69,7 +100,7 @@ def test_the_list_of_commands_is_complete() -> None:
             "offers",
             "console",
         ),
-        *("kubeconfig", "ssh-config", "connect", "topology", "about", "whoami"),
+        *("kubeconfig", "ssh-config", "connect", "export-topology", "about", "whoami"),
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),

@@ -14,7 +14,7 @@ import pytest
 
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.flags import find_help_page
-from gpuform.stacks.help_pages import UnknownPage, find_page, list_page_names, read_page
+from gpuform.stacks.help_pages import TOPICS, UnknownPage, find_page, list_page_names, read_page
 
 Run = Callable[..., Any]
 DOCS = Path(__file__).parents[3] / "docs"
@@ -71,10 +71,21 @@ def test_every_page_can_be_shown(name: str) -> None:
         ("commands", "reference/commands/index"),
         ("runs/up", "reference/commands/runs/up"),
         ("index", "index"),
+        ("gates", "guides/gates-and-cost"),
+        ("drain", "concepts/taking-nodes"),
+        ("Workspace", "concepts/stack"),
     ],
 )
 def test_a_page_is_found_by_its_name_or_the_end_of_its_name(query: str, page: str) -> None:
     assert find_page(query) == page
+
+
+def test_every_topic_leads_to_a_page_and_is_the_name_of_none() -> None:
+    names = list_page_names()
+    assert set(TOPICS.values()) <= set(names)
+    assert [
+        topic for topic in TOPICS if any(f"/{name}".endswith(f"/{topic}") for name in names)
+    ] == []
 
 
 @pytest.mark.parametrize(
