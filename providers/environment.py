@@ -25,8 +25,7 @@ from gpuform.providers.platform import platforms
 from gpuform.providers.platform import platforms as all_platforms
 from gpuform.providers.records import FolderRecords, Records, read_record
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.policies.drain import KubernetesInputs
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import KubernetesInputs, SlurmInputs
 
 KNOWN_SCHEDULERS_VARIABLE: Final = "GPUFORM_SCHEDULERS"
 """The schedulers that may be asked, if not all: `{"kubernetes": [...], "slurm": [...]}` as JSON."""

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self
 import pulumi
 from pulumi.dynamic import dynamic
 
-from gpuform.providers.chosen_form import get_chosen_form
-from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.plugin.program_warnings import warn_about_import, warn_if_plugin_missing
+from gpuform.providers.platform import PROVIDER_KEY, Form
+from gpuform.providers.plugin.locations import warn_about_import, warn_if_plugin_missing
+from gpuform.providers.provider import get_chosen_form
 
 
 class PlatformResource(pulumi.CustomResource):

@@ -1,7 +1,7 @@
 """Define the base classes of input, wire and output models, and `Problem`.
 
 Every platform derives its models from them. The three families never mix: functions in
-``requests.py`` and in the providers' state modules convert explicitly between them.
+``wire.py`` and in the providers' state modules convert explicitly between them.
 """
 
 from collections.abc import Iterator, Mapping

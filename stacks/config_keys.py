@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from gpuform.providers.forms import Form
-from gpuform.providers.platform import Setting, build_plugin_key, list_settings
+from gpuform.providers.platform import Form, Setting, build_plugin_key, list_settings
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError

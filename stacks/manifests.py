@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from gpuform.providers.forms import PROVIDER_KEY
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.together.volume_claims import VolumeClaimInputs, build_manifest

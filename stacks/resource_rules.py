@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.catalog import has_kind, load_lifecycle_class
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.forms import Form
 from gpuform.providers.operations import Settings
+from gpuform.providers.platform import Form
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import DeletionRule, Registration, RegistrationIndex, Rule

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuform.providers.aios.platform import PLATFORM
 
 if TYPE_CHECKING:
-    from gpuform.providers.aios.lookups import clusters
+    from gpuform.providers.aios.inventory import clusters
     from gpuform.providers.aios.resources import Cluster, GpuNode
 
 __all__ = ["Cluster", "GpuNode", "clusters"]

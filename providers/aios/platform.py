@@ -10,7 +10,7 @@ PLATFORM = Platform(
         "Cluster": "gpuform.providers.aios.cluster:ClusterLifecycle",
         "GpuNode": "gpuform.providers.aios.gpu_node:GpuNodeLifecycle",
     },
-    lookups={"clusters": "gpuform.providers.aios.lookups:clusters"},
+    lookups={"clusters": "gpuform.providers.aios.inventory:clusters"},
     settings=(
         Setting("aios:registryUrl", "AIOS_REGISTRY_URL", "Address of the clusters registry."),
         Setting("aios:parserUrl", "AIOS_PARSER_URL", "Address of the registry's parser."),

@@ -22,12 +22,14 @@ from gpuform.providers.errors import (
     ServerError,
     Unfinished,
 )
-from gpuform.providers.evidence import Observation, find_gaps, require_evidence
-from gpuform.providers.evidence.decisions import (
+from gpuform.providers.evidence import (
     CHANGE_AGAIN,
     FORGET_ENTRY,
     REMOVE_RECORD,
     WRITE_SUMS,
+    Observation,
+    find_gaps,
+    require_evidence,
 )
 from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.records import Target

@@ -9,8 +9,12 @@ from gpuform.providers.context.clock import (
     Clock,
     OtherEmulator,
     SystemClock,
+    create_wsgi_transport,
     find_emulator,
+    find_mounted_transport,
     get_clock,
+    get_trust,
+    mount_transport,
     synchronize_clock,
 )
 from gpuform.providers.context.polling import (
@@ -30,17 +34,12 @@ from gpuform.providers.context.provider_context import (
     create_hosted_context,
     describe_unexpected_error,
     get_current_context,
+    trace_span,
     use_context,
+    write_trace,
 )
-from gpuform.providers.context.spans import trace_span, write_trace
 from gpuform.providers.context.stock_host import adapt_to_stock_host
 from gpuform.providers.context.telemetry import trace_run
-from gpuform.providers.context.transport import (
-    create_wsgi_transport,
-    find_mounted_transport,
-    get_trust,
-    mount_transport,
-)
 
 __all__ = [
     "CLOCK_VARIABLE",

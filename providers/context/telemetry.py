@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpuform.providers.context.spans import AddFact, Span, use_recorder
+from gpuform.providers.context.provider_context import AddFact, Span, use_recorder
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -22,14 +22,12 @@ from gpuform.providers.creating.evidence import (
     CLOCK_SKEW_S,
     Candidate,
     build_adoption_question,
+    compute_remaining_propagation_s,
     find_credible_time,
     has_other_creation_time,
+    is_refusal,
     judge_candidates,
     may_equal_sent_value,
-)
-from gpuform.providers.creating.forgetting import (
-    compute_remaining_propagation_s,
-    is_refusal,
     require_absence,
 )
 from gpuform.providers.records import PROPAGATION_TIME_S

@@ -31,12 +31,10 @@ from gpuform.providers.creating.evidence import (
     CLOCK_SKEW_S,
     Candidate,
     build_adoption_question,
-    find_credible_time,
-    judge_candidates,
-)
-from gpuform.providers.creating.forgetting import (
     compute_remaining_propagation_s,
+    find_credible_time,
     is_refusal,
+    judge_candidates,
     require_absence,
 )
 from gpuform.providers.errors import (

@@ -11,10 +11,13 @@ from gpuform.providers.draining.drain_operation import (
     finish_drain,
     undo_drain,
 )
-from gpuform.providers.draining.interruptible import call_interruptibly
 from gpuform.providers.draining.removals import Worker, find_name_problems
-from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
-from gpuform.providers.draining.slurm_on_kubernetes import SlurmOnKubernetes
+from gpuform.providers.draining.schedulers import (
+    ScheduledNode,
+    Scheduler,
+    SlurmOnKubernetes,
+    call_interruptibly,
+)
 
 __all__ = [
     "DrainOperation",

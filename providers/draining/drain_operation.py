@@ -31,15 +31,19 @@ from gpuform.providers.context import (
     format_duration,
     wait_until_done,
 )
-from gpuform.providers.draining.interruptible import UNDO_GRACE_S, call_interruptibly
-from gpuform.providers.draining.matching import match_nodes
 from gpuform.providers.draining.removals import (
     NodeRemoval,
     Worker,
     choose_removals,
     find_name_problems,
+    match_nodes,
 )
-from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
+from gpuform.providers.draining.schedulers import (
+    UNDO_GRACE_S,
+    ScheduledNode,
+    Scheduler,
+    call_interruptibly,
+)
 from gpuform.providers.errors import (
     ApiError,
     Cancelled,
@@ -49,12 +53,12 @@ from gpuform.providers.errors import (
     Unreachable,
 )
 from gpuform.providers.evidence import (
+    REMOVE_NODE,
     NotEnoughEvidence,
     Observation,
     find_gaps,
     require_evidence,
 )
-from gpuform.providers.evidence.decisions import REMOVE_NODE
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drain, Drains, compute_digest
 from gpuform.schemas.policies.drain import (

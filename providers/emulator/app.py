@@ -3,21 +3,173 @@
 `server` serves the application on a port; tests call the application in process
 (`httpx.WSGITransport(app)`). The descriptor of each platform (`gpuform.providers.platform`) names
 the function that creates the platform's part.
+
+Tests, `gpuform test` and the waiting clients of `--emulate` call the controls under `/_emulator/`:
+clock, faults, request log, reset, stop. They need no key; bodies and answers are JSON.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from flask import Flask
+from flask import Blueprint, Flask, Response, request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from werkzeug.routing import Rule
 
-from gpuform.providers.emulator.admin import AdminApi
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.faults import DroppedConnection, Faults
-from gpuform.providers.emulator.gate import DROPPED, EmulatorParts, RequestGate
+from gpuform.providers.emulator.faults import DroppedConnection, FaultRule, Faults
+from gpuform.providers.emulator.gate import DROPPED, EmulatedPlatform, EmulatorParts, RequestGate
+from gpuform.providers.emulator.routing import answer_json, answer_validation_error
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.platform import list_own_platforms, load_object, platforms
+
+_UnixSeconds = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _AdvanceBody(BaseModel):
+    """The body that moves the clock by seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+    advance: Annotated[_UnixSeconds, Field(ge=0)]
+
+
+class _UntilBody(BaseModel):
+    """The body that moves the clock to a time."""
+
+    model_config = ConfigDict(extra="forbid")
+    until: _UnixSeconds
+
+
+class _StopBody(BaseModel):
+    """The body that ends the emulator of an identity."""
+
+    model_config = ConfigDict(extra="forbid")
+    emulator: str
+
+
+class AdminApi:
+    """The routes that are not of a platform. `stop` ends the serving process, if allowed."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        faults: Faults,
+        platforms: tuple[EmulatedPlatform, ...],
+        stop: Callable[[], bool],
+    ) -> None:
+        self._stop = stop
+        self._store = store
+        self._clock = clock
+        self._faults = faults
+        self._platforms = platforms
+
+    def create_blueprint(self) -> Blueprint:
+        """Return the routes, to be mounted at `/_emulator`."""
+        routes = Blueprint("admin", __name__)
+        # A body of the wrong form is the test's mistake: the answer names it, and nothing has
+        # changed.
+        routes.register_error_handler(ValidationError, answer_validation_error)
+        routes.get("/health")(self._get_health)
+        routes.get("/clock")(self._get_clock)
+        routes.post("/clock")(self._move_clock)
+        routes.post("/faults")(self._add_fault)
+        routes.get("/faults")(self._list_faults)
+        routes.get("/faults/applied")(self._count_applied_faults)
+        routes.delete("/faults")(self._clear_faults)
+        routes.get("/requests")(self._list_requests)
+        routes.delete("/requests")(self._clear_requests)
+        routes.get("/objects")(self._list_objects)
+        routes.post("/reset")(self._reset)
+        routes.post("/stop")(self._stop_serving)
+        return routes
+
+    def _get_health(self) -> Response:
+        """Answer `{"status": "ok"}`: the emulator serves requests."""
+        return answer_json({"status": "ok"})
+
+    def _get_clock(self) -> Response:
+        """Answer the clock's time in unix seconds and the identity of the emulator's store."""
+        return answer_json({"now": self._clock.now(), "emulator": self._store.identity})
+
+    def _move_clock(self) -> Response:
+        """Move the clock as the body says, and answer the new time and the store's identity.
+
+        `{"advance": seconds}` adds seconds; `{"until": unix seconds}` moves the clock to that time,
+        or nowhere if the time has passed.
+        """
+        data = request.get_data()
+        # Each body is strict, so that a misspelled key is an error and not a clock that stands
+        # still.
+        if b'"until"' in data:
+            self._clock.advance_to(_UntilBody.model_validate_json(data).until)
+        else:
+            self._clock.advance(_AdvanceBody.model_validate_json(data).advance)
+        return self._get_clock()
+
+    def _add_fault(self) -> Response:
+        """Add the fault rule in the request's body, and answer the rule with the given number."""
+        rule = self._faults.add(FaultRule.model_validate_json(request.get_data()))
+        return answer_json(rule.model_dump(mode="json", exclude_defaults=True))
+
+    def _list_faults(self) -> Response:
+        """Answer all fault rules with remaining uses, oldest first."""
+        return answer_json([rule.model_dump(mode="json") for rule in self._faults.list_live()])
+
+    def _count_applied_faults(self) -> Response:
+        """Answer how many requests each fault rule was applied to, by the rule's number.
+
+        Used up and cleared rules are included; rules that were never applied are not.
+        """
+        return answer_json(self._faults.count_applications())
+
+    def _clear_faults(self) -> Response:
+        """Remove all fault rules, and answer an empty list; counts of applied faults stay."""
+        self._faults.clear()
+        return answer_json([])
+
+    def _list_requests(self) -> Response:
+        """Answer the log of all clients' requests, oldest first, as JSON objects."""
+        return answer_json(
+            [json.loads(logged_request) for logged_request in self._store.list_log()]
+        )
+
+    def _clear_requests(self) -> Response:
+        """Empty the log of clients' requests, and answer an empty list."""
+        self._store.clear_log()
+        return answer_json([])
+
+    def _list_objects(self) -> Response:
+        """Answer the objects of all emulated platforms, by platform and kind."""
+        return answer_json({platform.name: platform.list_objects() for platform in self._platforms})
+
+    def _stop_serving(self) -> Response:
+        """End the serving process if the body names this emulator: `{"emulator": identity}`.
+
+        409 where another emulator is meant, or where the emulator runs inside of another program.
+        """
+        identity = _StopBody.model_validate_json(request.get_data()).emulator
+        # A port may have gone to another emulator since the caller last looked.
+        if identity != self._store.identity:
+            return answer_json(
+                {"error": f"this is emulator {self._store.identity}, not {identity}"}, 409
+            )
+        if not self._stop():
+            return answer_json({"error": "this emulator runs inside of another program"}, 409)
+        return answer_json({})
+
+    def _reset(self) -> Response:
+        """Delete all objects, the platforms' settings, the request log and the fault rules.
+
+        The clock, the counter of ids and the counts of applied faults stay.
+        """
+        with self._store.transaction():
+            self._store.reset()
+            self._faults.clear()
+        return answer_json({})
+
 
 logger = logging.getLogger("gpuform")
 

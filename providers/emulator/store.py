@@ -16,7 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gpuform.providers.emulator.errors import StoreError
+
+class StoreError(Exception):
+    """Raised where the store's file cannot be used; the message says why and what to do."""
+
 
 _VERSION = 1
 _LOG_LIMIT = 100_000

@@ -4,11 +4,14 @@ Platforms build their clients from this package; no other package imports httpx 
 """
 
 from gpuform.providers.http.answers import ErrorAnswers, compute_clock_ahead, parse_retry_after
-from gpuform.providers.http.client import ApiClient, Retry, build_path, convert_httpx_errors
-from gpuform.providers.http.clients import (
+from gpuform.providers.http.client import (
+    ApiClient,
     Clients,
     ProbeAnswer,
+    Retry,
     append_path,
+    build_path,
+    convert_httpx_errors,
     probe_platform,
     send_probe,
 )

@@ -18,8 +18,7 @@ from typing import Generic, TypeVar
 
 from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import Cancelled, Contradicted, GpuformError, NotFound
-from gpuform.providers.evidence import Observation, find_gaps
-from gpuform.providers.evidence.decisions import FORGET_OBJECT
+from gpuform.providers.evidence import FORGET_OBJECT, Observation, find_gaps
 
 T = TypeVar("T")
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gpuform.providers.errors import MissingCredentials, ServerError
-from gpuform.providers.evidence import Observation, require_evidence
-from gpuform.providers.evidence.decisions import TRUST_WORKLOADS
+from gpuform.providers.evidence import TRUST_WORKLOADS, Observation, require_evidence
 from gpuform.providers.http import ApiClient, Clients, ErrorAnswers, ProbeAnswer, Retry, append_path
 from gpuform.providers.operations import Settings
 from gpuform.schemas.lens import wire

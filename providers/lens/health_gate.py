@@ -10,17 +10,18 @@ from typing import Any
 
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.evidence import Observation, find_gaps
-from gpuform.providers.evidence.decisions import OPEN_HEALTH_GATE
+from gpuform.providers.evidence import OPEN_HEALTH_GATE, Observation, find_gaps
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient, get_client
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.lens.conditions import collect_numbers, describe_violations, needs_heatmap
-from gpuform.schemas.lens.contradictions import (
+from gpuform.schemas.lens.conditions import (
+    collect_numbers,
+    describe_violations,
     find_heatmap_contradictions,
     find_overview_contradictions,
+    needs_heatmap,
 )
 from gpuform.schemas.lens.inputs import (
     DEFAULT_WAIT_MINUTES,

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient
-from gpuform.schemas.lens.contradictions import find_overview_contradictions
+from gpuform.schemas.lens.conditions import find_overview_contradictions
 from gpuform.schemas.lens.inputs import ConditionInputs
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 

@@ -8,10 +8,10 @@ PLATFORM = Platform(
     package="gpuform.providers.lens",
     lifecycles={"HealthGate": "gpuform.providers.lens.health_gate:HealthGateLifecycle"},
     lookups={
-        "capacity": "gpuform.providers.lens.lookups:capacity",
-        "get_consumers": "gpuform.providers.lens.lookups:get_consumers",
-        "get_heatmap": "gpuform.providers.lens.lookups:get_heatmap",
-        "get_overview": "gpuform.providers.lens.lookups:get_overview",
+        "capacity": "gpuform.providers.lens.inventory:capacity",
+        "get_consumers": "gpuform.providers.lens.inventory:get_consumers",
+        "get_heatmap": "gpuform.providers.lens.inventory:get_heatmap",
+        "get_overview": "gpuform.providers.lens.inventory:get_overview",
     },
     settings=(
         Setting("lens:url", "LENS_URL", "Address of Lens."),
@@ -19,6 +19,6 @@ PLATFORM = Platform(
     ),
     address="LENS_URL",
     needs_key=False,
-    emulator="gpuform.providers.emulator.lens.routes:create_parts",
+    emulator="gpuform.providers.emulator.lens:create_parts",
     emulated={"LENS_URL": "{url}/lens"},
 )

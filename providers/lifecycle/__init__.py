@@ -4,7 +4,7 @@ Platforms subclass `Lifecycle` and write typed operations; the engine, the plugi
 host call it.
 """
 
+from gpuform.providers.lifecycle.guarding import INTERRUPTED
 from gpuform.providers.lifecycle.protocol import Lifecycle
-from gpuform.providers.lifecycle.waiting import INTERRUPTED
 
 __all__ = ["INTERRUPTED", "Lifecycle"]

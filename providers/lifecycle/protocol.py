@@ -27,7 +27,6 @@ from gpuform.providers.context import (
 )
 from gpuform.providers.environment import enter_environment
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade, Unfinished
-from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.comparing import (
     apply_running_hours,
     compare_inputs,
@@ -37,6 +36,7 @@ from gpuform.providers.lifecycle.comparing import (
     select_import_inputs,
 )
 from gpuform.providers.lifecycle.guarding import (
+    INTERRUPTED,
     ObjectGone,
     check_before_deletion,
     delete_and_confirm,
@@ -48,15 +48,16 @@ from gpuform.providers.lifecycle.guarding import (
     require_change_permission,
     require_deletion_permission,
     require_foreign_deletion_permission,
+    wait_and_build_outputs,
 )
 from gpuform.providers.lifecycle.traits import Traits, extract_outputs
-from gpuform.providers.lifecycle.waiting import INTERRUPTED, wait_and_build_outputs
 from gpuform.providers.operations import (
     ForeignObjectLookup,
     NodeRemovalOperations,
     ResourceOperations,
     Settings,
 )
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.properties import Properties, to_properties, to_pulumi
 from gpuform.providers.records import PROPAGATION_TIME_S, Drains
 from gpuform.schemas.changes import (

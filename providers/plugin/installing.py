@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.plugin.launchers import build_launcher
 from gpuform.providers.plugin.locations import (
     COMMAND,
     InstalledPlugin,
+    build_launcher,
     find_executable,
     get_plugin_version,
     get_plugins_folder,

@@ -1,26 +1,37 @@
-"""Find the plugin where the Pulumi CLI looks for it: on the PATH and in the plugins folder.
+"""Find the plugin where the Pulumi CLI looks for it, and warn programs that it is missing.
 
 The rules are those of the CLI's source (sdk/go/common/workspace/plugins.go): a plugin on the PATH
 comes first, then the folder `plugins` of PULUMI_HOME, where `resource-gpuform-v0.1.0` is a version
 and `resource-gpuform-v0.1.0.partial` marks the version as incomplete. The CLI starts the newest
-version. `installing`, `program_warnings` and `gpuform plugin doctor` call this module.
+version. `installing` and `gpuform plugin doctor` call this module.
+
+`installing` writes the script that the CLI starts, and `gpuform plugin doctor` reads it. The script
+starts Python with `-P`, so that neither an active virtualenv nor the current folder changes which
+modules are imported.
+
+The resource classes call `warn_if_plugin_missing` and `warn_about_import` before the CLI fails with
+an error that does not help.
 """
 
 import os
 import re
+import shlex
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import cache, total_ordering
 from importlib.metadata import version
 from pathlib import Path, PureWindowsPath
 from typing import Final
 
+import pulumi
 import yaml
 from packaging.version import InvalidVersion, Version
+from pulumi.runtime.proto.resource_pb2_grpc import ResourceMonitorStub
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.forms import PACKAGE
+from gpuform.providers.platform import PACKAGE
 
 COMMAND: Final = "pulumi-resource-gpuform"
 IGNORE_AMBIENT_VARIABLE: Final = "PULUMI_IGNORE_AMBIENT_PLUGINS"
@@ -153,3 +164,137 @@ def find_project_plugin(project_file: Path) -> str | None:
         if isinstance(provider, dict) and provider.get("name") == PACKAGE and provider.get("path"):
             return str(provider["path"])
     return None
+
+
+_MODULE: Final = "gpuform.providers.plugin"
+_REINSTALL_ADVICE: Final = (
+    "the environment from which the gpuform plugin was installed no longer exists; "
+    "in the environment that has gpuform now, run: gpuform plugin install"
+)
+_SHELL_SCRIPT: Final = f"""\
+#!/bin/sh
+# Written by `gpuform plugin install`.
+python={{python}}
+if [ ! -x "$python" ]; then
+    echo "$python does not exist: {_REINSTALL_ADVICE}" >&2
+    exit 1
+fi
+exec "$python" -P -m {_MODULE} "$@"
+"""
+_BATCH_FILE: Final = f"""\
+@echo off
+rem Written by `gpuform plugin install`.
+chcp 65001 >nul
+if not exist "{{python}}" (
+    echo "{{python}}" does not exist: {_REINSTALL_ADVICE} 1>&2
+    exit /b 1
+)
+"{{python}}" -P -m {_MODULE} %*
+"""
+_INTERPRETER_PATTERNS: Final = (
+    re.compile(r"^python=(.+)$", re.MULTILINE),
+    re.compile(r'^if not exist "(.+)" \($', re.MULTILINE),
+)
+
+
+def build_launcher(python: Path, *, windows: bool) -> bytes:
+    """Return a shell script, or a batch file if `windows`, to start the plugin with `python`."""
+    if windows:
+        # In a batch file `%` begins a variable; doubling it keeps it in a path.
+        batch_file = _BATCH_FILE.format(python=str(python).replace("%", "%%"))
+        return batch_file.replace("\n", "\r\n").encode()
+    return _SHELL_SCRIPT.format(python=shlex.quote(str(python))).encode()
+
+
+def find_interpreter(program: bytes) -> str | None:
+    """Return the path of the interpreter named in a launcher, or None if not found.
+
+    Args:
+        program: The contents of a launcher, written by `build_launcher` or by pip.
+    """
+    script = program.decode("utf-8", "replace").replace("\r\n", "\n")
+    shell_match, batch_match = (pattern.search(script) for pattern in _INTERPRETER_PATTERNS)
+    if shell_match:
+        return (shlex.split(shell_match[1]) or [""])[0]
+    if batch_match:
+        return batch_match[1].replace("%%", "%")
+    if program.startswith(b"#!"):
+        return _read_shebang(script)
+    # pip's .exe has the shebang near its end; its first part may contain `#!`, too.
+    shebangs = re.findall(rb'#!"?([^\r\n"]+python[^\r\n"]*)"?\r?\n', program)
+    return shebangs[-1].decode("utf-8", "replace").strip() if shebangs else None
+
+
+def _read_shebang(script: str) -> str:
+    """Return the interpreter named in the first lines of pip's script."""
+    first_line, _, remaining_lines = script.removeprefix("#!").partition("\n")
+    # For a path that is too long for line 1, pip starts /bin/sh, and line 2 names Python.
+    exec_line = re.match(r"'''exec' (\"[^\"]+\"|\S+)", remaining_lines)
+    return (
+        exec_line[1].strip('"')
+        if first_line.strip() == "/bin/sh" and exec_line
+        else first_line.strip()
+    )
+
+
+CLI_RUNNER = "pulumi-language-python-exec"
+"""Program with which the Pulumi CLI runs a Python program.
+
+gpuform's own engine runs programs without it, and needs no plugin.
+"""
+
+
+@cache
+def warn_if_plugin_missing() -> None:
+    """Warn once per process if the Pulumi CLI runs the program and finds no plugin.
+
+    The caller has checked that the resources are of the plugin form. The CLI would look for the
+    plugin on the internet, where there is none.
+    """
+    command_names = {Path(argument).name for argument in sys.orig_argv}
+    if CLI_RUNNER not in command_names or is_plugin_available(os.environ, Path.cwd()):
+        return
+    pulumi.log.warn(
+        "gpuform:form is plugin, and the gpuform plugin is not installed: run `gpuform plugin "
+        "install` (`gpuform plugin doctor` shows where the Pulumi CLI looks)"
+    )
+
+
+def warn_about_import(resource_name: str) -> None:
+    """Warn that the Pulumi CLI cannot import into the dynamic form, and name the alternatives.
+
+    Does nothing under gpuform's own engine, which can import.
+    """
+    # The CLI's dynamic host fails with a KeyError before any code of gpuform runs.
+    if isinstance(pulumi.runtime.settings.get_monitor(), ResourceMonitorStub):
+        pulumi.log.warn(
+            f"resource '{resource_name}': import_ does not work in the dynamic form under the "
+            "Pulumi CLI, which fails with KeyError: '__provider'. Import the object with `gpuform "
+            "up` or `gpuform import`, or use the plugin form (gpuform config set gpuform:form "
+            "plugin); once the object is in the state, remove import_"
+        )
+
+
+def is_plugin_available(environ: Mapping[str, str], program_folder: Path) -> bool:
+    """Return True if the CLI finds a plugin for the program in this folder, or may find one.
+
+    A file that cannot be read may name a plugin. A Windows path in PULUMI_HOME means that there is
+    none.
+    """
+    project_files = (folder / "Pulumi.yaml" for folder in (program_folder, *program_folder.parents))
+    project_file = next((file for file in project_files if file.is_file()), None)
+    try:
+        if project_file is not None and find_project_plugin(project_file):
+            return True
+        complete_plugins = (
+            plugin
+            for plugin in list_installed_plugins(get_plugins_folder(environ))
+            if not plugin.partial.exists()
+        )
+        return find_plugin_on_path(environ) is not None or any(complete_plugins)
+    except GpuformError:
+        # PULUMI_HOME is a Windows path: the CLI finds nothing in such a folder.
+        return False
+    except (OSError, yaml.YAMLError):
+        # What cannot be read may contain a plugin: no warning is better than a wrong one.
+        return True

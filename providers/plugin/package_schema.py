@@ -15,9 +15,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpuform.providers.catalog import list_kinds, list_lookups, load_lifecycle_class, load_lookup
-from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.platform import Setting, list_settings, platforms
+from gpuform.providers.platform import FORM_CONFIG, PACKAGE, Form, Setting, list_settings, platforms
 from gpuform.providers.plugin.locations import get_plugin_version
 from gpuform.providers.plugin.settings import ITEMS
 from gpuform.schemas.models import InputModel

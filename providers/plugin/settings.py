@@ -16,10 +16,9 @@ from pydantic import BaseModel
 
 from gpuform.providers.catalog import list_lookups, load_lifecycle_class, load_lookup
 from gpuform.providers.errors import GpuformError, UnsupportedKind
-from gpuform.providers.forms import FORM_CONFIG, PACKAGE
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Settings, use_lookup_settings
-from gpuform.providers.platform import list_settings, platforms
+from gpuform.providers.platform import FORM_CONFIG, PACKAGE, list_settings, platforms
 from gpuform.providers.properties import Properties
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem

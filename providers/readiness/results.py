@@ -16,8 +16,7 @@ from gpuform.providers.certifying import (
     UnreadableResult,
 )
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.evidence import Observation, find_gaps
-from gpuform.providers.evidence.decisions import PASS_NODE
+from gpuform.providers.evidence import PASS_NODE, Observation, find_gaps
 from gpuform.providers.readiness.engine import (
     OWNER_ANNOTATION,
     CertificationName,

@@ -1,11 +1,5 @@
 """Keep records for later runs: intents, drains, repairs, idle stops, test jobs, failed nodes."""
 
-from gpuform.providers.records.certifications import (
-    BatchRecord,
-    BatchRecords,
-    RecordedVerdict,
-    Verdicts,
-)
 from gpuform.providers.records.intents import (
     CREATE_ANEW,
     INTENT_PREFIX,
@@ -19,14 +13,18 @@ from gpuform.providers.records.intents import (
 )
 from gpuform.providers.records.node_operations import (
     DRAIN_PREFIX,
+    BatchRecord,
+    BatchRecords,
     Drain,
     Drains,
     IdleStop,
     IdleStops,
     QuietPeriod,
     QuietPeriods,
+    RecordedVerdict,
     Repair,
     Repairs,
+    Verdicts,
     compute_digest,
 )
 from gpuform.providers.records.storing import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuform.providers.scp.platform import PLATFORM
 
 if TYPE_CHECKING:
-    from gpuform.providers.scp.lookups import fabrics, gpu_nodes, images, node_pools, products
+    from gpuform.providers.scp.inventory import fabrics, gpu_nodes, images, node_pools, products
     from gpuform.providers.scp.resources import Fabric, GpuNode, NodePool
 
 __all__ = [

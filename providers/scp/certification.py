@@ -21,7 +21,7 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
-from gpuform.providers.kubernetes.nodes import NodeSoftware, list_node_software
+from gpuform.providers.kubernetes.scheduler import NodeSoftware, list_node_software
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import CertificationName, EngineTester, find_engine
@@ -32,10 +32,10 @@ from gpuform.providers.slurm import BatchQueue, SlurmTester, create_command_runn
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.ids import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
+from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.schemas.resource_facts import Notice
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import CertificationInputs
-from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.values import contains_unknown
 
 

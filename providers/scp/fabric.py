@@ -12,18 +12,19 @@ from gpuform.providers.context import PollResult, ProviderContext, wait_until_do
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
-from gpuform.providers.scp import declared_fabrics, offers
+from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, get_client
-from gpuform.providers.scp.nodes import find_fabric
+from gpuform.providers.scp.nodes import find_fabric, moving
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import FabricInputs
-from gpuform.schemas.scp.outputs import FabricOutputs, MemberOutputs
-from gpuform.schemas.scp.statuses import (
+from gpuform.schemas.scp.outputs import (
     DELETING_NODE_STATES,
     FAILED_NODE_STATES,
     READY_FABRIC_STATES,
+    FabricOutputs,
+    MemberOutputs,
 )
 
 POLL_INTERVAL_S = 10.0
@@ -48,7 +49,7 @@ class FabricOperations:
         """
         node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
         if isinstance(node_pool_id, str) and isinstance(name, str):
-            declared_fabrics.record_declared_fabric(context, node_pool_id, name)
+            moving.record_declared_fabric(context, node_pool_id, name)
         client = self._get_client(values.get("region_id"))
         return offers.yield_while_answered(
             client, context, offers.find_offer_problems(client, values)

@@ -34,10 +34,17 @@ from gpuform.providers.scp.idleness import (
     should_stay_stopped,
 )
 from gpuform.providers.scp.node_facts import (
+    SingleNode,
+    build_create_request,
+    build_node_outputs,
     build_node_record,
+    build_observed_inputs,
     compute_node_usage,
     describe_node_access,
     describe_node_placement,
+    find_failure,
+    parse_declared_node,
+    parse_stored_node,
 )
 from gpuform.providers.scp.nodes import (
     NodeDrainer,
@@ -59,15 +66,6 @@ from gpuform.providers.scp.nodes import (
     request_to_node_fields,
 )
 from gpuform.providers.scp.offers import add_newer_image, build_image_notices
-from gpuform.providers.scp.one_node import (
-    SingleNode,
-    build_create_request,
-    build_node_outputs,
-    build_observed_inputs,
-    find_failure,
-    parse_declared_node,
-    parse_stored_node,
-)
 from gpuform.providers.scp.pool import FABRIC_READY_TIMEOUT_S, POLL_INTERVAL_S
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
@@ -84,12 +82,13 @@ from gpuform.schemas.resource_facts import (
 )
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
-from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
-from gpuform.schemas.scp.statuses import (
+from gpuform.schemas.scp.outputs import (
     FAILED_NODE_STATES,
     GPUS_PER_SERVER,
     READY_FABRIC_STATES,
     STABLE_NODE_STATES,
+    GpuNodeOutputs,
+    NodeOutputs,
     to_unix_time,
 )
 from gpuform.schemas.values import UNKNOWN

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.evidence import Observation, find_gaps
-from gpuform.providers.evidence.decisions import STOP_IDLE_NODES
+from gpuform.providers.evidence import STOP_IDLE_NODES, Observation, find_gaps
 from gpuform.providers.lens.client import LensClient, get_client
 from gpuform.providers.lens.idle_gpus import fetch_answers, find_missing_proof
 from gpuform.providers.lifetime import (
@@ -29,8 +28,13 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops, QuietPeriod, QuietPeriods
 from gpuform.providers.scp.nodes import NodeDrainer
 from gpuform.schemas.policies.lifetime import Idleness, read_idleness
-from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs, NodePoolOutputs
-from gpuform.schemas.scp.statuses import GPUS_PER_SERVER, to_unix_time
+from gpuform.schemas.scp.outputs import (
+    GPUS_PER_SERVER,
+    GpuNodeOutputs,
+    NodeOutputs,
+    NodePoolOutputs,
+    to_unix_time,
+)
 
 MAX_LOOK_GAP_S: Final = 900.0
 """The longest time from one look to the next, in seconds: in between somebody may use the nodes."""

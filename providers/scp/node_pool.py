@@ -85,8 +85,13 @@ from gpuform.schemas.resource_facts import (
 )
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
-from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
-from gpuform.schemas.scp.statuses import GPUS_PER_SERVER, STABLE_NODE_STATES, to_unix_time
+from gpuform.schemas.scp.outputs import (
+    GPUS_PER_SERVER,
+    STABLE_NODE_STATES,
+    NodeOutputs,
+    NodePoolOutputs,
+    to_unix_time,
+)
 from gpuform.schemas.values import UNKNOWN, parse_count
 
 _ID_PATTERN = re.compile(r"([^/]+)/([^/]+)/([^/]+)")

@@ -27,8 +27,12 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs, NodePoolInputs
-from gpuform.schemas.scp.outputs import GpuNodeOutputs, NewerImageOutputs, NodePoolOutputs
-from gpuform.schemas.scp.statuses import ZONE_VERSION
+from gpuform.schemas.scp.outputs import (
+    ZONE_VERSION,
+    GpuNodeOutputs,
+    NewerImageOutputs,
+    NodePoolOutputs,
+)
 from gpuform.schemas.values import UNKNOWN
 
 T = TypeVar("T")

@@ -17,11 +17,11 @@ PLATFORM = Platform(
         "Certification": "gpuform.providers.scp.certification:CertificationLifecycle",
     },
     lookups={
-        "fabrics": "gpuform.providers.scp.lookups:fabrics",
-        "gpu_nodes": "gpuform.providers.scp.lookups:gpu_nodes",
-        "images": "gpuform.providers.scp.lookups:images",
-        "node_pools": "gpuform.providers.scp.lookups:node_pools",
-        "products": "gpuform.providers.scp.lookups:products",
+        "fabrics": "gpuform.providers.scp.inventory:fabrics",
+        "gpu_nodes": "gpuform.providers.scp.inventory:gpu_nodes",
+        "images": "gpuform.providers.scp.inventory:images",
+        "node_pools": "gpuform.providers.scp.inventory:node_pools",
+        "products": "gpuform.providers.scp.inventory:products",
     },
     settings=(
         Setting(

@@ -19,8 +19,7 @@ from typing import Final
 from gpuform.providers.certifying import CertificationRun, JobResult
 from gpuform.providers.context import PollResult, get_current_context, wait_until_done
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.evidence import Observation, find_gaps
-from gpuform.providers.evidence.decisions import PASS_NODE
+from gpuform.providers.evidence import PASS_NODE, Observation, find_gaps
 from gpuform.providers.records import PROPAGATION_TIME_S, BatchRecord, BatchRecords
 from gpuform.providers.slurm.batch import (
     BatchJob,

@@ -15,8 +15,7 @@ from gpuform.providers.environment import require_scheduler_access
 from gpuform.providers.errors import GpuformError, PermissionDenied, Unreachable
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig, parse_kubeconfig
-from gpuform.providers.kubernetes.nodes import list_node_states
-from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler, list_node_states
 from gpuform.providers.slurm.parsing import (
     LIST_JOBS_COMMAND,
     LIST_NODES_COMMAND,
@@ -32,9 +31,8 @@ from gpuform.providers.slurm.processes import (
     LocalCommandRunner,
     SshCommandRunner,
 )
-from gpuform.schemas.policies.drain import RunningJob, ScheduledDrainInputs
+from gpuform.schemas.policies.drain import RunningJob, ScheduledDrainInputs, SlurmInputs
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.schemas.slurm import SlurmInputs
 
 T = TypeVar("T")
 
@@ -229,7 +227,7 @@ def create_command_runner(
             f"cluster {cluster} has no kubeconfig yet, and gpuform needs it to ask its Slurm",
             hint="wait until the cluster is ready, or declare `slurm: {via: ssh}`",
         )
-    from gpuform.providers.slurm.pods import PodCommandRunner  # noqa: PLC0415 - who logs in needs none
+    from gpuform.providers.slurm.processes import PodCommandRunner  # noqa: PLC0415 - who logs in needs none
 
     if inputs.access != SlurmInputs():  # which pod runs the commands is somebody's choice
         require_scheduler_access(

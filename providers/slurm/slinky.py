@@ -21,8 +21,7 @@ from gpuform.providers.kubernetes.client import (
     KubernetesObject,
     retry_on_conflict,
 )
-from gpuform.providers.kubernetes.nodes import get_mapping
-from gpuform.providers.kubernetes.scheduler import OWNER_ANNOTATION
+from gpuform.providers.kubernetes.scheduler import OWNER_ANNOTATION, get_mapping
 from gpuform.providers.slurm.scheduler import SlurmScheduler
 
 DRAIN_REQUEST_ANNOTATION: Final = "nodeset.slinky.slurm.net/pod-cordon-requested"

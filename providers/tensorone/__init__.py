@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuform.providers.tensorone.platform import PLATFORM
 
 if TYPE_CHECKING:
-    from gpuform.providers.tensorone.lookups import clusters, metrics, projects, templates
+    from gpuform.providers.tensorone.inventory import clusters, metrics, projects, templates
     from gpuform.providers.tensorone.resources import Cluster
 
 __all__ = ["Cluster", "clusters", "metrics", "projects", "templates"]

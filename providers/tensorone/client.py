@@ -29,8 +29,8 @@ from gpuform.providers.http import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.providers.tensorone.rate_limits import RateLimitedPollSchedule, RateLimits
-from gpuform.schemas.tensorone import requests, wire
-from gpuform.schemas.tensorone.statuses import is_before
+from gpuform.schemas.tensorone import wire
+from gpuform.schemas.tensorone.outputs import is_before
 
 if TYPE_CHECKING:
     import httpx
@@ -134,7 +134,7 @@ class TensorOneClient:
                 "tensorone",
                 page="start/tensorone",
                 secrets=(key,) if key else (),
-                secret_members=requests.SECRET_MEMBERS,
+                secret_members=wire.SECRET_MEMBERS,
                 hints=_HINTS,
                 hint_of=_find_hint,
                 says_gone=lambda body: body.get("error") == NOT_FOUND_CODE,

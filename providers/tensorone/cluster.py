@@ -76,11 +76,16 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import iterate_alternatives
 from gpuform.schemas.resource_facts import Credit, Exposure, NodeRecord, Notice, ResourceUsage
-from gpuform.schemas.tensorone import requests, wire
+from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import START_FIELDS, ClusterInputs
-from gpuform.schemas.tensorone.outputs import ClusterOutputs
-from gpuform.schemas.tensorone.statuses import STABLE_STATUSES, ClusterStatus, to_unix_time
-from gpuform.schemas.tensorone.termination import find_stopping_limit, read_credit
+from gpuform.schemas.tensorone.outputs import (
+    STABLE_STATUSES,
+    ClusterOutputs,
+    ClusterStatus,
+    find_stopping_limit,
+    read_credit,
+    to_unix_time,
+)
 
 FIELDS_APPLIED_BY_START: Final = (*START_FIELDS, "restore_snapshot")
 """Fields with changes that a start applies."""
@@ -286,7 +291,7 @@ class ClusterOperations:
         Raises:
             GpuformError: TensorOne refuses, or a cluster to restart may be in use.
         """
-        body = requests.build_update(inputs, changes)
+        body = wire.build_update(inputs, changes)
         if body:
             self._client.update(object_id, body)
         if any(change.repair is not None for change in changes):
@@ -302,7 +307,7 @@ class ClusterOperations:
         Raises:
             GpuformError: TensorOne refuses, or the time is over.
         """
-        body = requests.build_delete(
+        body = wire.build_delete(
             final_snapshot=bool(known_inputs.get("final_snapshot")),
             snapshot_name=known_inputs.get("final_snapshot_name"),
         )
@@ -355,7 +360,7 @@ class ClusterOperations:
             OutOfCapacity: TensorOne has not enough GPUs.
         """
         try:
-            return self._client.create(requests.build_create(inputs)).id
+            return self._client.create(wire.build_create(inputs)).id
         except ApiError as error:
             raise to_out_of_capacity(error) from None
 

@@ -14,7 +14,11 @@ from ipaddress import ip_network
 from typing import Any, Final
 
 from gpuform.providers import permissions
-from gpuform.providers.declared import (
+from gpuform.providers.environment import Live
+from gpuform.providers.errors import NotFound
+from gpuform.providers.lifetime import format_moment, format_remaining_time, is_idleness_cause
+from gpuform.providers.permissions import Permission
+from gpuform.providers.properties import (
     EXPIRES,
     extract_placement,
     find_number,
@@ -22,10 +26,6 @@ from gpuform.providers.declared import (
     list_member_names,
     list_unknown_fields,
 )
-from gpuform.providers.environment import Live
-from gpuform.providers.errors import NotFound
-from gpuform.providers.lifetime import format_moment, format_remaining_time, is_idleness_cause
-from gpuform.providers.permissions import Permission
 from gpuform.providers.tensorone.client import TensorOneClient
 from gpuform.schemas.access import Access, Host, Port, is_valid_host, is_valid_user
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
@@ -41,7 +41,7 @@ from gpuform.schemas.resource_facts import (
     ResourceUsage,
 )
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.statuses import STABLE_STATUSES, ClusterStatus, to_unix_time
+from gpuform.schemas.tensorone.outputs import STABLE_STATUSES, ClusterStatus, to_unix_time
 from gpuform.schemas.tensorone.wire import ClusterMetrics
 from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal, parse_count
 

@@ -10,15 +10,17 @@ from typing import Any, Final
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import START_FIELDS, ClusterInputs
 from gpuform.schemas.tensorone.outputs import (
+    FAILED_STATUSES,
+    STABLE_STATUSES,
     AlertOutputs,
     ClusterOutputs,
+    ClusterStatus,
     CostBreakdownOutputs,
     FirewallRuleOutputs,
     SnapshotOutputs,
     SshConnectionOutputs,
     VolumeOutputs,
 )
-from gpuform.schemas.tensorone.statuses import FAILED_STATUSES, STABLE_STATUSES, ClusterStatus
 
 _LIMIT_FIELDS: Final = ("enabled", "idle_minutes", "max_runtime_hours", "cost_limit_usd")
 _PORT_FIELDS: Final = ("internal_port", "protocol", "description")

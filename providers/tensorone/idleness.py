@@ -24,7 +24,7 @@ from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.client import TensorOneClient
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.statuses import ClusterStatus, to_unix_time
+from gpuform.schemas.tensorone.outputs import ClusterStatus, to_unix_time
 
 MAX_METRIC_AGE_S: Final = 900.0
 """Seconds after which a measurement says nothing about the present."""

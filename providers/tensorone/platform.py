@@ -13,10 +13,10 @@ PLATFORM = Platform(
     package="gpuform.providers.tensorone",
     lifecycles={"Cluster": "gpuform.providers.tensorone.cluster:ClusterLifecycle"},
     lookups={
-        "clusters": "gpuform.providers.tensorone.lookups:clusters",
-        "metrics": "gpuform.providers.tensorone.lookups:metrics",
-        "projects": "gpuform.providers.tensorone.lookups:projects",
-        "templates": "gpuform.providers.tensorone.lookups:templates",
+        "clusters": "gpuform.providers.tensorone.inventory:clusters",
+        "metrics": "gpuform.providers.tensorone.inventory:metrics",
+        "projects": "gpuform.providers.tensorone.inventory:projects",
+        "templates": "gpuform.providers.tensorone.inventory:templates",
     },
     settings=(
         Setting("tensorone:apiKey", "TENSORONE_API_KEY", "API key of TensorOne.", secret=True),

@@ -35,8 +35,7 @@ from gpuform.providers.tensorone.idleness import MAX_CLOCK_SKEW_S, MAX_GPUS, MAX
 from gpuform.schemas.policies.repair import FaultCause, NodeFault, NodeRepair
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterRepairInputs
-from gpuform.schemas.tensorone.outputs import ClusterOutputs
-from gpuform.schemas.tensorone.statuses import ClusterStatus, to_unix_time
+from gpuform.schemas.tensorone.outputs import ClusterOutputs, ClusterStatus, to_unix_time
 
 RESTART: Final = "RESTART"
 """The one way to repair a cluster: its own stop, then its own start."""

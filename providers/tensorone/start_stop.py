@@ -17,10 +17,9 @@ from gpuform.providers.tensorone.client import NO_CAPACITY_CODE, TensorOneClient
 from gpuform.providers.tensorone.cluster_view import find_start_changes
 from gpuform.providers.tensorone.idleness import describe_idle_stop, find_idle_stop_reason
 from gpuform.schemas.policies.lifetime import read_idleness
-from gpuform.schemas.tensorone import requests, wire
+from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
-from gpuform.schemas.tensorone.statuses import ClusterStatus
-from gpuform.schemas.tensorone.termination import find_stopping_limit
+from gpuform.schemas.tensorone.outputs import ClusterStatus, find_stopping_limit
 
 RESEND_AFTER_S = 120.0
 """Seconds after which a request without any effect is sent again."""
@@ -202,7 +201,7 @@ class StartStopSequence:
             self._snapshot_to_restore,
         )
         try:
-            self._client.start(self._id, requests.build_start(changed_fields, snapshot))
+            self._client.start(self._id, wire.build_start(changed_fields, snapshot))
         except ApiError as error:
             raise to_out_of_capacity(error) from None
         self._has_sent_changes = True

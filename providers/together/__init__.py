@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuform.providers.together.platform import PLATFORM
 
 if TYPE_CHECKING:
-    from gpuform.providers.together.lookups import clusters, volumes
+    from gpuform.providers.together.inventory import clusters, volumes
     from gpuform.providers.together.regions import get_regions
     from gpuform.providers.together.resources import Cluster, SharedVolume, VolumeClaim
 

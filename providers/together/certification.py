@@ -21,7 +21,7 @@ from gpuform.providers.certifying import (
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
-from gpuform.providers.kubernetes.nodes import list_node_software
+from gpuform.providers.kubernetes.scheduler import list_node_software
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import CertificationName, EngineTester, find_engine
@@ -41,8 +41,8 @@ from gpuform.providers.together.cluster_view import (
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.ids import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
+from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.schemas.resource_facts import Notice
-from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import CertificationInputs
 from gpuform.schemas.values import contains_unknown, parse_count

@@ -20,7 +20,7 @@ from gpuform.providers.kubernetes.client import (
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import decode_kube_config
 from gpuform.schemas.together import wire
-from gpuform.schemas.together.statuses import ClusterStatus
+from gpuform.schemas.together.outputs import ClusterStatus
 from gpuform.schemas.together.wire import Claim
 
 

@@ -33,9 +33,9 @@ from gpuform.providers.http import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.together import requests, wire
+from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
-from gpuform.schemas.together.statuses import VolumeStatus
+from gpuform.schemas.together.outputs import VolumeStatus
 from gpuform.schemas.together.wire import (
     Remediation,
     build_remediation_approve,
@@ -132,7 +132,7 @@ class TogetherClient:
             OutOfCapacity: Together has no free GPUs of the type in the region.
             UnknownOutcome: the answer was lost.
         """
-        body = requests.build_cluster_create(inputs)
+        body = wire.build_cluster_create(inputs)
         return self._api.request_model(
             wire.Cluster, "POST", _CLUSTERS_PATH, body=body, retry=Retry.CREATE
         )
@@ -160,7 +160,7 @@ class TogetherClient:
         Raises:
             OutOfCapacity: Together has no free GPUs for a larger cluster.
         """
-        body = requests.build_cluster_update(inputs, changes)
+        body = wire.build_cluster_update(inputs, changes)
         return self._api.request_model(
             wire.Cluster, "PUT", _CLUSTERS_PATH + build_path(cluster_id), body=body
         )
@@ -184,7 +184,7 @@ class TogetherClient:
         Raises:
             UnknownOutcome: the answer was lost.
         """
-        body = requests.build_volume_create(inputs)
+        body = wire.build_volume_create(inputs)
         return self._api.request_model(
             wire.Volume, "POST", _VOLUMES_PATH, body=body, retry=Retry.CREATE
         )
@@ -205,7 +205,7 @@ class TogetherClient:
 
     def update_volume(self, volume_id: str, inputs: SharedVolumeInputs) -> wire.Volume:
         """Begin to grow a volume to the declared size."""
-        body = requests.build_volume_update(volume_id, inputs)
+        body = wire.build_volume_update(volume_id, inputs)
         # the id is in the body, not in the path (document 003, "Update a Shared Volume")
         return self._api.request_model(wire.Volume, "PUT", _VOLUMES_PATH, body=body)
 

@@ -62,7 +62,7 @@ from gpuform.providers.together.node_removal import (
     get_slurm_inputs,
     parse_drain_inputs,
 )
-from gpuform.providers.together.projects import (
+from gpuform.providers.together.regions import (
     complete_project,
     format_recorded_project,
     list_in_projects,
@@ -88,12 +88,12 @@ from gpuform.schemas.resource_facts import (
     ResourcePlacement,
     ResourceUsage,
 )
-from gpuform.schemas.together import requests, wire
+from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import ClusterInputs
-from gpuform.schemas.together.outputs import ClusterOutputs
-from gpuform.schemas.together.statuses import (
+from gpuform.schemas.together.outputs import (
     READY_CLUSTER_STATUSES,
     STUCK_CLUSTER_MESSAGES,
+    ClusterOutputs,
     ClusterStatus,
     to_unix_time,
 )
@@ -740,7 +740,7 @@ def _build_target(context: ProviderContext, cluster_name: str, region: str) -> T
 
 def _extract_sent_values(inputs: ClusterInputs) -> dict[str, Any]:
     """Return the values of `DISTINGUISHING_FIELDS` in the create request, without absent ones."""
-    body = requests.build_cluster_create(inputs)
+    body = wire.build_cluster_create(inputs)
     return {name: body[name] for name in DISTINGUISHING_FIELDS if body.get(name) is not None}
 
 

@@ -21,7 +21,7 @@ Together reports a cluster's region, and each worker's host name and name in Slu
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from gpuform.providers.declared import (
+from gpuform.providers.properties import (
     extract_placement,
     find_number,
     find_text,
@@ -38,8 +38,8 @@ from gpuform.schemas.resource_facts import (
     ResourcePlacement,
     ResourceUsage,
 )
+from gpuform.schemas.together.outputs import FAILED_NODE_PHASES, ClusterStatus
 from gpuform.schemas.together.ssh_issuer import find_ssh_authority
-from gpuform.schemas.together.statuses import FAILED_NODE_PHASES, ClusterStatus
 from gpuform.schemas.values import UNKNOWN, parse_count
 
 _SSH_DOMAIN: Final = ".cloud.together.ai"

@@ -37,19 +37,20 @@ from gpuform.schemas.together.drivers import (
     parse_driver_version,
     parse_operating_system,
 )
-from gpuform.schemas.together.outputs import ClusterOutputs, NodeEventOutputs
-from gpuform.schemas.together.ssh_issuer import find_ssh_authority
-from gpuform.schemas.together.statuses import (
+from gpuform.schemas.together.outputs import (
     FAILED_CLUSTER_PHASES,
     FAILED_CLUSTER_STATUSES,
     FAILED_NODE_PHASES,
     PAUSED_PHASES,
     READY_CLUSTER_STATUSES,
     STUCK_CLUSTER_MESSAGES,
+    ClusterOutputs,
     ClusterStatus,
+    NodeEventOutputs,
     VolumeStatus,
     to_unix_time,
 )
+from gpuform.schemas.together.ssh_issuer import find_ssh_authority
 
 _CATEGORY_BY_TEST_PHASE: Final = {
     "CLUSTER_PHASE_RUNNING_ACCEPTANCE_TESTS": "acceptance/tests",

@@ -36,11 +36,10 @@ from gpuform.providers.together.cluster_view import (
 )
 from gpuform.providers.together.repairs import is_under_repair
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.policies.drain import RemovedNodes
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import RemovedNodes, SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterDrainInputs
-from gpuform.schemas.together.statuses import FAILED_NODE_PHASES, ClusterStatus
+from gpuform.schemas.together.outputs import FAILED_NODE_PHASES, ClusterStatus
 
 
 @dataclass(frozen=True)

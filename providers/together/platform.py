@@ -18,9 +18,9 @@ PLATFORM = Platform(
         "Certification": "gpuform.providers.together.certification:CertificationLifecycle",
     },
     lookups={
-        "clusters": "gpuform.providers.together.lookups:clusters",
+        "clusters": "gpuform.providers.together.inventory:clusters",
         "get_regions": "gpuform.providers.together.regions:get_regions",
-        "volumes": "gpuform.providers.together.lookups:volumes",
+        "volumes": "gpuform.providers.together.inventory:volumes",
     },
     settings=(Setting("together:apiKey", "TOGETHER_API_KEY", "API key of Together.", secret=True),),
     address="TOGETHER_BASE_URL",

@@ -24,7 +24,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.lens.lookups import describe_overheated_nodes
+from gpuform.providers.lens.inventory import describe_overheated_nodes
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import PROPAGATION_TIME_S, Drains, Repair, Repairs, Verdicts

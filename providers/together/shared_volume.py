@@ -24,7 +24,7 @@ from gpuform.providers.together import regions
 from gpuform.providers.together.client import find_write_refusal, get_client
 from gpuform.providers.together.cluster_facts import describe_volume_usage
 from gpuform.providers.together.cluster_view import describe_volume_credit
-from gpuform.providers.together.projects import (
+from gpuform.providers.together.regions import (
     complete_project,
     format_recorded_project,
     list_in_projects,
@@ -34,11 +34,11 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Credit, ResourceUsage
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import SharedVolumeInputs
-from gpuform.schemas.together.outputs import SharedVolumeOutputs
-from gpuform.schemas.together.statuses import (
+from gpuform.schemas.together.outputs import (
     FAILED_VOLUME_STATUSES,
     STUCK_VOLUME_MESSAGES,
     USABLE_VOLUME_STATUSES,
+    SharedVolumeOutputs,
     VolumeStatus,
 )
 

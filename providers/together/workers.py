@@ -17,7 +17,7 @@ from gpuform.providers.context import PollResult, ProviderContext, get_current_c
 from gpuform.providers.draining import call_interruptibly
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
-from gpuform.providers.kubernetes.nodes import (
+from gpuform.providers.kubernetes.scheduler import (
     KubernetesNodeState,
     accept_time_between,
     list_node_states,
@@ -31,10 +31,10 @@ from gpuform.providers.together.cluster_view import (
     is_preemptible,
     list_live_workers,
 )
+from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.schemas.resource_facts import Notice, NoticeKind
-from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
-from gpuform.schemas.together.statuses import ClusterStatus
+from gpuform.schemas.together.outputs import ClusterStatus
 
 READY_TIMEOUT_S: Final = 900.0
 """Seconds in which a worker that is not Ready may become so: it may only be restarting."""

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuform.schemas.ids import DEFAULT_NAMESPACE, Namespace
 from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.schemas.rules import Default, Immutable, Local
-from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.values import UNKNOWN
 
 Metric = Literal["busBandwidthGBps", "algBandwidthGBps", "goodputRatio", "avgTFLOPsPerGPU"]

@@ -1,7 +1,7 @@
 """Define the requests and answers of SCP's Multi-node GPU Cluster API 1.2 and 1.3, by field.
 
 Used by the SCP client. Only ids are required: the reference has lost its tables of schemas, only
-its examples remain. States and times are text as sent; `statuses.py` interprets them.
+its examples remain. States and times are text as sent; `outputs.py` interprets them.
 """
 
 from collections.abc import Callable, Sequence

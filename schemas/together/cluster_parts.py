@@ -13,10 +13,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.policies.drain import ChosenDrainInputs
+from gpuform.schemas.policies.drain import ChosenDrainInputs, SlurmInputs
 from gpuform.schemas.policies.repair import RepairInputs, WaitMinutes
 from gpuform.schemas.rules import Immutable
-from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together.drivers import validate_gpu_type
 
 PROLOGS: Final = ("controller_prolog", "worker_prolog")

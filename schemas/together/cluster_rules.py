@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.repair import find_no_capacity_problems, iterate_alternatives
 from gpuform.schemas.together.drivers import is_same_version, parse_driver_version
-from gpuform.schemas.together.statuses import is_before
+from gpuform.schemas.together.outputs import is_before
 from gpuform.schemas.values import UNKNOWN
 
 Values = Mapping[str, Any]

@@ -54,8 +54,8 @@ from gpuform.schemas.together.drivers import (
     validate_driver_version,
     validate_nvidia_driver_version,
 )
+from gpuform.schemas.together.outputs import is_same_moment, validate_timestamp
 from gpuform.schemas.together.ssh_issuer import validate_ssh_issuer
-from gpuform.schemas.together.statuses import is_same_moment, validate_timestamp
 
 BillingType = Literal["ON_DEMAND", "RESERVED", "SCHEDULED_CAPACITY"]
 ClusterType = Literal["KUBERNETES", "SLURM"]

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from gpuform.providers.emulator.errors import StoreError
+from gpuform.providers.emulator.store import StoreError
 from gpuform.schemas.errors import GpuformError
 
 SUCCESS: Final = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from gpuform.providers.catalog import load_lifecycle_class
-from gpuform.providers.forms import Form
+from gpuform.providers.platform import Form
 from gpuform.stacks.declaration_writer.declarations import (
     DeclaredReference,
     Value,

@@ -20,12 +20,12 @@ from packaging.version import InvalidVersion
 from pulumi.runtime.proto import provider_pb2_grpc
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.plugin.launchers import find_interpreter
 from gpuform.providers.plugin.locations import (
     COMMAND,
     IGNORE_AMBIENT_VARIABLE,
     InstalledPlugin,
     find_executable,
+    find_interpreter,
     find_plugin_on_path,
     find_project_plugin,
     get_plugin_version,

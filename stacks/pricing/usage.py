@@ -5,7 +5,7 @@ Called by pricing, gates, review, status, the log of runs and explanations.
 
 from typing import Any
 
-from gpuform.providers.forms import PROVIDER_KEY
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.properties import to_properties
 from gpuform.schemas.resource_facts import NodeRecord, ResourceUsage
 from gpuform.schemas.values import UNKNOWN

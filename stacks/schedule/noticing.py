@@ -13,11 +13,14 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.providers.context import Clock, ProviderContext, format_duration, use_context
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.evidence import Decision, NotEnoughEvidence, Observation, require_evidence
-from gpuform.providers.evidence.decisions import (
+from gpuform.providers.evidence import (
     DESTROY_EXPIRED,
     START_BY_SCHEDULE,
     STOP_BY_SCHEDULE,
+    Decision,
+    NotEnoughEvidence,
+    Observation,
+    require_evidence,
 )
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import list_end_notices

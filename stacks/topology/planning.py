@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from gpuform.providers.forms import Form
+from gpuform.providers.platform import Form
 from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import OptionsInputs

@@ -18,7 +18,7 @@ from typing import Any, Final
 from gpuform.providers.errors import ApiError, Conflict, NotFound, UnknownOutcome
 from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient, retry_on_conflict
-from gpuform.providers.kubernetes.nodes import NODES_PATH
+from gpuform.providers.kubernetes.scheduler import NODES_PATH
 from gpuform.stacks.topology_export.manifests import (
     OWNER_ANNOTATION,
     Manifest,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
-from gpuform.providers.kubernetes.nodes import NODES_PATH
+from gpuform.providers.kubernetes.scheduler import NODES_PATH
 from gpuform.providers.properties import to_properties
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.resource_facts import ResourcePlacement

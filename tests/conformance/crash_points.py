@@ -47,7 +47,7 @@ from support.servers.bucket_server import KEYS
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
 from gpuform.providers.catalog import load_resource_class
-from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
+from gpuform.providers.context.clock import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
@@ -55,8 +55,7 @@ from gpuform.providers.emulator.store import Store
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_access
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.slurm.pods import PodCommandRunner
-from gpuform.providers.slurm.processes import CommandOutput, LocalCommandRunner
+from gpuform.providers.slurm.processes import CommandOutput, LocalCommandRunner, PodCommandRunner
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import edits
 from gpuform.stacks.engine.store.storage.addresses import open_storage

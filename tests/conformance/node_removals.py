@@ -23,7 +23,7 @@ from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.providers.slurm.processes import CommandOutput
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import unwrap_secrets
 

@@ -15,7 +15,7 @@ from conformance.operations import CheckResult, DiffResult, ObjectResult, Proper
 from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
-from gpuform.providers.forms import Form
+from gpuform.providers.platform import Form
 from gpuform.providers.plugin.wire import from_struct, mark_secrets, to_struct, unwrap_all_secrets
 from gpuform.providers.values import Secret
 

@@ -13,7 +13,7 @@ from conformance.kind_descriptions import KindDescription
 from conformance.plugin import PluginHost, PluginOperations
 from conformance.stacks import CalledStack, DeclaredResource, Result, StackKnowledge
 
-from gpuform.providers.forms import Form
+from gpuform.providers.platform import Form
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import property_paths
 

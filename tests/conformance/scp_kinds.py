@@ -20,7 +20,7 @@ from conformance.kind_descriptions import (
 )
 
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
-from gpuform.schemas.scp import statuses, wire
+from gpuform.schemas.scp import outputs, wire
 
 _NODES = "/v1/gpu-nodes"
 _POOL = "POOL001-krw1a"
@@ -30,10 +30,10 @@ _PUBLIC_IP = "0123456789abcdef0123456789abcdef"
 _PASSWORD = "Planted#1pass"
 _SCRIPT = "echo planted-in-the-init-script-of-nodes"
 
-VERSION = os.environ.get("SCP_API_VERSION") or statuses.CURRENT_VERSION
+VERSION = os.environ.get("SCP_API_VERSION") or outputs.CURRENT_VERSION
 VARIABLES = {"SCP_API_VERSION": VERSION}
 """For processes that do not inherit the variables of the tests."""
-HAS_ZONES = VERSION == statuses.ZONE_VERSION
+HAS_ZONES = VERSION == outputs.ZONE_VERSION
 _ZONE = {"zone": "kr-west1-a"} if HAS_ZONES else {}
 
 _MADE = {
@@ -298,7 +298,7 @@ def _sign(method: str, url: str) -> dict[str, str]:
         "Scp-Signature": base64.b64encode(digest).decode(),
         "Scp-Timestamp": moment,
         "Scp-ClientType": "Openapi",
-        statuses.VERSION_HEADER: statuses.format_version_header(VERSION),
+        outputs.VERSION_HEADER: outputs.format_version_header(VERSION),
     }
 
 

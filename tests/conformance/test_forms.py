@@ -10,7 +10,7 @@ from conformance.kinds import for_all
 from conformance.stacks import PROGRAM, EmbeddedStack, declare_one
 
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
-from gpuform.providers.forms import Form
+from gpuform.providers.platform import Form
 from gpuform.stacks.engine.urn import PLUGIN_PROVIDER_TYPE
 from gpuform.stacks.engine.values import Secret
 

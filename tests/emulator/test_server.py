@@ -14,9 +14,8 @@ import pytest
 from processes.limits import LAST_RESORT
 from together import Together
 
-from gpuform.providers.emulator.errors import StoreError
 from gpuform.providers.emulator.server import Server, environment, serve
-from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.store import Store, StoreError
 from gpuform.providers.emulator.together import ADMIN_KEY
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_KEY}"}

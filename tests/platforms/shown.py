@@ -7,8 +7,8 @@ from pydantic import BaseModel, SecretStr
 
 from gpuform.providers.aios.cluster import build_poll_result as look_at_record
 from gpuform.providers.lens.health_gate import build_outputs as gate_outputs
-from gpuform.providers.scp.one_node import build_node_outputs as node_outputs
-from gpuform.providers.scp.one_node import build_observed_inputs as node_inputs
+from gpuform.providers.scp.node_facts import build_node_outputs as node_outputs
+from gpuform.providers.scp.node_facts import build_observed_inputs as node_inputs
 from gpuform.providers.scp.pool.nodes import node_to_outputs as shown_node
 from gpuform.providers.tensorone import cluster_view as tensorone
 from gpuform.providers.together.cluster_view import evaluate_cluster as look_at_cluster

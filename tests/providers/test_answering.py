@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.draining.interruptible import call_interruptibly
+from gpuform.providers.draining.schedulers import call_interruptibly
 from gpuform.providers.errors import Cancelled, Unreachable
 
 ASKED_BY: ContextVar[str] = ContextVar("asked_by", default="nobody")
@@ -28,7 +28,7 @@ class TickingTime:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> TickingTime:
     ticking = TickingTime()
-    monkeypatch.setattr("gpuform.providers.draining.interruptible.time", ticking)
+    monkeypatch.setattr("gpuform.providers.draining.schedulers.time", ticking)
     return ticking
 
 

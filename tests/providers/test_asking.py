@@ -11,8 +11,7 @@ from gpuform.providers.environment import find_schedulers
 from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
 from gpuform.providers.slurm import create_command_runner
-from gpuform.schemas.policies.drain import KubernetesInputs
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import KubernetesInputs, SlurmInputs
 
 EMULATOR = "http://127.0.0.1:18099"
 WAYS = [SlurmInputs(via="ssh", host="login"), SlurmInputs(via="local")]

@@ -16,8 +16,7 @@ from gpuform.providers.context import (
     get_current_context,
     use_context,
 )
-from gpuform.providers.context.clock import EmulatorClock
-from gpuform.providers.context.transport import mount_transport
+from gpuform.providers.context.clock import EmulatorClock, mount_transport
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import Cancelled, Unreachable
 

@@ -305,7 +305,7 @@ class TestTroubles:
     def test_an_interruption_does_not_wait_for_a_hanging_scheduler(
         self, call: ProviderContext, scheduler: SimulatedScheduler, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gpuform.providers.draining.interruptible.ANSWER_GRACE_S", 0.0)
+        monkeypatch.setattr("gpuform.providers.draining.schedulers.ANSWER_GRACE_S", 0.0)
         monkeypatch.setattr("gpuform.providers.draining.drain_operation.UNDO_GRACE_S", 0.0)
         released = threading.Event()
 
@@ -963,7 +963,7 @@ class TestUndo:
         released, ticks = threading.Event(), iter(range(100))
         scheduler.before = lambda _: released.wait() and None
         time = SimpleNamespace(monotonic=lambda: float(next(ticks)))
-        monkeypatch.setattr("gpuform.providers.draining.interruptible.time", time)
+        monkeypatch.setattr("gpuform.providers.draining.schedulers.time", time)
         call.cancelled.set()
         try:
             assert not undo_drain(call, drain, lambda: scheduler)

@@ -10,9 +10,9 @@ from gpuform.providers.records import Intent
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.inventory import list_existing_objects
-from gpuform.providers.together.projects import list_in_projects
+from gpuform.providers.together.regions import list_in_projects
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
-from gpuform.schemas.together.requests import build_cluster_create
+from gpuform.schemas.together.wire import build_cluster_create
 
 VARIABLE = "TOGETHER_PROJECT_ID"
 SEARCH = "gpuform.providers.creating.creating.search_created"

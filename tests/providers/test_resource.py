@@ -8,9 +8,8 @@ import pytest
 from pulumi.runtime import mocks, rpc, settings
 
 from gpuform.providers import Provider
-from gpuform.providers.chosen_form import UnknownForm
 from gpuform.providers.platform import list_settings
-from gpuform.providers.provider import NoExplicitProvider, ProviderArguments
+from gpuform.providers.provider import NoExplicitProvider, ProviderArguments, UnknownForm
 from gpuform.providers.scp import GpuNode
 from gpuform.providers.together import Cluster, SharedVolume
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from support.schedulers.cluster_with_jobs import PROGRAM, Cluster, Properties, create_cluster
 
+from gpuform.providers.together.repairs import advise_repair
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.together.wire import LinkedAlert
-from gpuform.schemas.together.xid_rules import advise_repair
 
 BROKEN = "train-worker-1"
 

@@ -16,7 +16,7 @@ from gpuform.schemas.policies.lifetime import (
     parse_expiry,
 )
 from gpuform.schemas.tensorone.inputs import ClusterInputs
-from gpuform.schemas.tensorone.requests import build_create
+from gpuform.schemas.tensorone.wire import build_create
 from gpuform.schemas.together.inputs import ClusterInputs as TogetherInputs
 from gpuform.schemas.values import UNKNOWN
 

@@ -4,8 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from gpuform.schemas.policies.certification import CertificationPolicy
-from gpuform.schemas.policies.drain import ScheduledDrainInputs
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import ScheduledDrainInputs, SlurmInputs
 
 
 def test_undeclared_access_means_slinky() -> None:

@@ -34,8 +34,8 @@ from gpuform.schemas.together.drivers import (
     parse_operating_system,
 )
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
-from gpuform.schemas.together.requests import build_cluster_create
-from gpuform.schemas.together.statuses import is_same_moment
+from gpuform.schemas.together.outputs import is_same_moment
+from gpuform.schemas.together.wire import build_cluster_create
 
 TIMES = {
     "reservation_start_time": "2026-03-01T08:00:00Z",

@@ -13,7 +13,8 @@ from together.types.clusters import ClusterStorage
 
 from gpuform.schemas.changes import compute_changes, select_declared_fields
 from gpuform.schemas.checking import validate_inputs
-from gpuform.schemas.together import requests, statuses
+from gpuform.schemas.together import outputs as statuses
+from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 from gpuform.schemas.together.outputs import ClusterOutputs, SharedVolumeOutputs
 from gpuform.schemas.together.wire import (
@@ -288,12 +289,12 @@ def test_the_documented_create_request(cluster: dict[str, Any], declared_cluster
         "nvidia_driver_version": "560",
         "billing_type": "ON_DEMAND",
     }
-    assert requests.build_cluster_create(ClusterInputs.model_validate(declared_cluster)) == expected
-    assert requests.build_cluster_create(ClusterInputs.model_validate(cluster)) == expected
+    assert wire.build_cluster_create(ClusterInputs.model_validate(declared_cluster)) == expected
+    assert wire.build_cluster_create(ClusterInputs.model_validate(cluster)) == expected
 
 
 def build_update(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    return requests.build_cluster_update(
+    return wire.build_cluster_update(
         ClusterInputs.model_validate(after), compute_changes(ClusterInputs, before, after)
     )
 
@@ -345,12 +346,12 @@ def test_add_ons_are_merged_by_name_and_disabled(declared_cluster: dict[str, Any
 def test_the_documented_volume_requests(volume: dict[str, Any]):
     """See the Together reference, 'Create a Shared Volume' and 'Update a Shared Volume'."""
     inputs = SharedVolumeInputs.model_validate(volume)
-    assert requests.build_volume_create(inputs) == {
+    assert wire.build_volume_create(inputs) == {
         "volume_name": "my-shared-volume",
         "size_tib": 2,
         "region": "us-central-8",
     }
-    assert requests.build_volume_update("12345-67890-12345-67890", inputs) == {
+    assert wire.build_volume_update("12345-67890-12345-67890", inputs) == {
         "volume_id": "12345-67890-12345-67890",
         "size_tib": 2,
     }

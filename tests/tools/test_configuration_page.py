@@ -114,7 +114,7 @@ def test_every_variable_that_the_source_reads_is_declared() -> None:
     assert read - KNOWN == set()
     assert set(others) == {
         "providers/operations.py: variable",  # of the platforms' descriptors
-        "providers/context/transport.py: name",  # SSL_CERT_FILE, SSL_CERT_DIR
+        "providers/context/clock.py: name",  # SSL_CERT_FILE, SSL_CERT_DIR
         "providers/environment.py: known[platform_name].address",
         "providers/importing.py: build_secret_variable(secret_name)",  # GPUFORM_OS_USER_PASSWORD
         "stacks/cli/commands/server_commands.py: name",  # of a stopped emulator

@@ -28,7 +28,7 @@ from gpuform.providers.emulator.scp import (
     VIEWER_ACCESS_KEY,
     VIEWER_SECRET_KEY,
 )
-from gpuform.providers.emulator.scp.errors import ScpApiError, ScpMessage, make_bad_request
+from gpuform.providers.emulator.scp.catalogue import ScpApiError, ScpMessage, make_bad_request
 
 VERSION_HEADER = "Scp-Api-Version"
 _SERVICE = "multinodegpucluster"

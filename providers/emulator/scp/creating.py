@@ -6,8 +6,13 @@
 import re
 
 from gpuform.providers.emulator.clock import Timeline
-from gpuform.providers.emulator.scp.catalogue import POOLS, PRODUCTS, Pool
-from gpuform.providers.emulator.scp.errors import ScpMessage, make_bad_request
+from gpuform.providers.emulator.scp.catalogue import (
+    POOLS,
+    PRODUCTS,
+    Pool,
+    ScpMessage,
+    make_bad_request,
+)
 from gpuform.providers.emulator.scp.nodes import (
     FABRIC_APPEARS_SECONDS,
     FABRIC_CREATION_SECONDS,

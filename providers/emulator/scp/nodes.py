@@ -19,8 +19,13 @@ from gpuform.providers.emulator.clock import (
     schedule_stages,
     select_past_steps,
 )
-from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID, POOLS, USER_ID
-from gpuform.providers.emulator.scp.errors import make_fabric_not_found, make_node_not_found
+from gpuform.providers.emulator.scp.catalogue import (
+    ACCOUNT_ID,
+    POOLS,
+    USER_ID,
+    make_fabric_not_found,
+    make_node_not_found,
+)
 from gpuform.providers.emulator.store import Store
 
 T = TypeVar("T")

@@ -12,8 +12,10 @@ from ipaddress import IPv4Address
 
 from gpuform.providers.emulator.routing import FaultEffects
 from gpuform.providers.emulator.scp.access import ScpSettings
-from gpuform.providers.emulator.scp.catalogue import IMAGES, PRODUCTS, SUBNETS
-from gpuform.providers.emulator.scp.errors import (
+from gpuform.providers.emulator.scp.catalogue import (
+    IMAGES,
+    PRODUCTS,
+    SUBNETS,
     ScpApiError,
     ScpMessage,
     make_bad_request,

@@ -14,10 +14,12 @@ from gpuform.providers.emulator.scp.catalogue import (
     POOLS,
     REGIONS,
     Pool,
+    ScpApiError,
+    ScpMessage,
     find_images,
     find_products,
+    make_bad_request,
 )
-from gpuform.providers.emulator.scp.errors import ScpApiError, ScpMessage, make_bad_request
 from gpuform.providers.emulator.scp.nodes import ScpInventory
 
 JsonObject = dict[str, Any]

@@ -19,9 +19,10 @@ from gpuform.providers.emulator.scp.catalogue import (
     REGIONS,
     SUBNETS,
     Image,
+    ScpMessage,
     Subnet,
+    make_bad_request,
 )
-from gpuform.providers.emulator.scp.errors import ScpMessage, make_bad_request
 
 _Body = TypeVar("_Body", bound=BaseModel)
 

@@ -29,9 +29,8 @@ from gpuform.providers.emulator.scp.access import (
     check_access,
     choose_version,
 )
-from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID
+from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID, ScpApiError, ScpMessage
 from gpuform.providers.emulator.scp.creating import create_nodes
-from gpuform.providers.emulator.scp.errors import ScpApiError, ScpMessage
 from gpuform.providers.emulator.scp.nodes import ScpInventory
 from gpuform.providers.emulator.scp.operations import (
     ScpRequestContext,

@@ -23,7 +23,7 @@ from gpuform.providers.scp.client.credentials import (
 )
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.scp import wire
-from gpuform.schemas.scp.statuses import (
+from gpuform.schemas.scp.outputs import (
     CURRENT_VERSION,
     DELETING_NODE_STATES,
     ZONE_VERSION,

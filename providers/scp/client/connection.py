@@ -27,7 +27,7 @@ from gpuform.providers.http import (
 )
 from gpuform.providers.scp.client.credentials import VERSION_CONFIG, Credentials
 from gpuform.schemas.models import WireModel
-from gpuform.schemas.scp import statuses, wire
+from gpuform.schemas.scp import outputs, wire
 
 if TYPE_CHECKING:
     import httpx
@@ -158,7 +158,7 @@ class Connection:
         credentials: Credentials | GpuformError,
         transport: "httpx.BaseTransport | None" = None,
         *,
-        version: str = statuses.CURRENT_VERSION,
+        version: str = outputs.CURRENT_VERSION,
         language: str = "en-US",
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -237,7 +237,7 @@ class Connection:
         return {
             "Accept": "application/json",
             "Accept-Language": self._language,
-            statuses.VERSION_HEADER: statuses.format_version_header(self.version),
+            outputs.VERSION_HEADER: outputs.format_version_header(self.version),
         }
 
     def _sign_request(self, request: "httpx.Request") -> "httpx.Request":
@@ -254,12 +254,12 @@ class Connection:
         if the answer shows the platform's time and the clocks differ notably. The hint for a
         refused version names the default one.
         """
-        if self.version != statuses.CURRENT_VERSION and is_version_refusal(
+        if self.version != outputs.CURRENT_VERSION and is_version_refusal(
             response.status_code, response.text, self.version
         ):
             return (
                 f"if this address has no version {self.version} of SCP's API, set {VERSION_CONFIG} "
-                f"to {statuses.CURRENT_VERSION}"
+                f"to {outputs.CURRENT_VERSION}"
             )
         if response.status_code != 401:
             return None
@@ -273,8 +273,8 @@ class Connection:
         `DEPRECATED_VERSIONS`.
         """
         end = find_version_end(response)
-        if end is None and self.version in statuses.DEPRECATED_VERSIONS:
-            end = statuses.DEPRECATED_VERSIONS[self.version].isoformat()
+        if end is None and self.version in outputs.DEPRECATED_VERSIONS:
+            end = outputs.DEPRECATED_VERSIONS[self.version].isoformat()
         if end is None:
             return
         with self._lock:

@@ -21,7 +21,7 @@ from gpuform.schemas.scp.node_rules import (
     describe_regions,
     find_environments,
 )
-from gpuform.schemas.scp.statuses import CURRENT_VERSION, SELECTABLE_VERSIONS
+from gpuform.schemas.scp.outputs import CURRENT_VERSION, SELECTABLE_VERSIONS
 
 ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG = "SCP_TF_ACCESS_KEY", "scp:accessKey"
 SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG = "SCP_TF_SECRET_KEY", "scp:secretKey"

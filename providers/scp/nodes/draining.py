@@ -31,8 +31,7 @@ from gpuform.providers.scp.nodes.planning import (
 )
 from gpuform.providers.slurm import create_declared_scheduler
 from gpuform.schemas.policies.drain import PoolDrainInputs, RemovedNodes
-from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import FAILED_NODE_STATES
+from gpuform.schemas.scp.outputs import FAILED_NODE_STATES, NodeOutputs
 
 KeptNode = tuple[NodeOutputs, DeclaredNode]
 

@@ -25,12 +25,11 @@ from gpuform.providers.creating import (
     require_absence,
 )
 from gpuform.providers.errors import UnknownOutcome
-from gpuform.providers.evidence import Observation, find_gaps
-from gpuform.providers.evidence.decisions import FORGET_NODE
+from gpuform.providers.evidence import FORGET_NODE, Observation, find_gaps
 from gpuform.providers.records import Intent, Target, build_record_name
 from gpuform.providers.scp.nodes.planning import is_terminating
 from gpuform.schemas.scp import wire
-from gpuform.schemas.scp.statuses import to_unix_time
+from gpuform.schemas.scp.outputs import to_unix_time
 
 COMPARED_FIELDS: Final = ("image_id", "vpc_id", "network_id", "cluster_fabric_name")
 """The fields that distinguish a node that gpuform requested from another node of its name."""

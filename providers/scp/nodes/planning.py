@@ -12,8 +12,12 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from gpuform.schemas.scp.node_rules import get_node_name
-from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import DELETING_NODE_STATES, FAILED_NODE_STATES, NodeState
+from gpuform.schemas.scp.outputs import (
+    DELETING_NODE_STATES,
+    FAILED_NODE_STATES,
+    NodeOutputs,
+    NodeState,
+)
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import call_interruptibly
 from gpuform.providers.errors import Cancelled, GpuformError
-from gpuform.providers.kubernetes.nodes import accept_time_between
-from gpuform.providers.lens.lookups import describe_overheated_nodes
+from gpuform.providers.kubernetes.scheduler import accept_time_between
+from gpuform.providers.lens.inventory import describe_overheated_nodes
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import RecordedVerdict, Verdicts
@@ -30,8 +30,7 @@ from gpuform.providers.slurm import NodeCondition, list_node_conditions
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.drain import PoolDrainInputs
 from gpuform.schemas.policies.repair import FaultCause, NodeFault, RepairInputs, RepairPolicy
-from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import FAILED_NODE_STATES, NodeState, to_unix_time
+from gpuform.schemas.scp.outputs import FAILED_NODE_STATES, NodeOutputs, NodeState, to_unix_time
 
 VERDICT_OWNER: Final = "scp"
 """The owner under which failed certifications are recorded: node ids are unique on all of SCP."""

@@ -24,8 +24,7 @@ from gpuform.providers.scp.nodes.planning import (
     format_locked_nodes,
     has_other_public_ip,
 )
-from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import STABLE_NODE_STATES, NodeState
+from gpuform.schemas.scp.outputs import STABLE_NODE_STATES, NodeOutputs, NodeState
 
 T = TypeVar("T")
 

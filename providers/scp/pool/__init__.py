@@ -1,6 +1,6 @@
 """Reconcile a node pool of Samsung SCP with its declaration.
 
-`node_pool` calls this package; `gpu_node` and `one_node` share parts of it.
+`node_pool` calls this package; `gpu_node` and `node_facts` share parts of it.
 """
 
 from gpuform.providers.scp.pool.changes import (

@@ -37,7 +37,7 @@ from gpuform.providers.scp.nodes import (
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
-from gpuform.schemas.scp.statuses import READY_FABRIC_STATES
+from gpuform.schemas.scp.outputs import READY_FABRIC_STATES
 
 
 class PoolPreconditions:

@@ -34,8 +34,12 @@ from gpuform.providers.scp.pool.rollout import Rollout, RolloutLimits
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp.inputs import NodePoolInputs
-from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
-from gpuform.schemas.scp.statuses import FAILED_NODE_STATES, STABLE_NODE_STATES
+from gpuform.schemas.scp.outputs import (
+    FAILED_NODE_STATES,
+    STABLE_NODE_STATES,
+    NodeOutputs,
+    NodePoolOutputs,
+)
 
 ObservedPool = Observed[NodePoolOutputs]
 

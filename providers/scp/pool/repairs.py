@@ -20,8 +20,7 @@ from gpuform.providers.scp.nodes import (
     find_uncertified_nodes,
 )
 from gpuform.schemas.policies.repair import FaultCause, NodeRepair, RepairInputs
-from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import FAILED_NODE_STATES
+from gpuform.schemas.scp.outputs import FAILED_NODE_STATES, NodeOutputs
 
 RERUN_WINDOW_S: Final = 3600.0
 """For how many seconds a repair that was cut off counts as the one that is run again."""

@@ -22,8 +22,7 @@ from gpuform.providers.scp.nodes import (
 )
 from gpuform.schemas.policies.drain import PoolDrainInputs, RemovedNodes
 from gpuform.schemas.policies.repair import RolloutInputs
-from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import FAILED_NODE_STATES, STABLE_NODE_STATES
+from gpuform.schemas.scp.outputs import FAILED_NODE_STATES, STABLE_NODE_STATES, NodeOutputs
 
 STEP_TIMEOUT_S: Final = 7200.0
 """Within how many seconds a step's nodes must come back: the official Terraform provider's timeout.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from gpuform.providers.forms import PROVIDER_KEY
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion, OutsideDeletions

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from gpuform.providers.forms import PROVIDER_KEY
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.schemas.plan import Basis, Plan, PropertyChange, ResourceChange
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning.steps import WRITING_ACTIONS, Step, find_unplanned_changes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from gpuform.providers.forms import PROVIDER_KEY
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.values import Redactor
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuform.providers.catalog import load_lifecycle_class
-from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.importing import parse_import_input, parse_object_id
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import steps as resource_diff

@@ -19,8 +19,8 @@ from typing import Any
 from pulumi.dynamic import ResourceProvider
 
 from gpuform.providers.context import ProviderContext, trace_span, use_context
-from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.properties import to_properties
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.plan import PlanReason

@@ -18,7 +18,7 @@ from dataclasses import asdict, fields
 from functools import cache
 from typing import Any, Final
 
-from gpuform.providers.forms import PROVIDER_KEY
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError

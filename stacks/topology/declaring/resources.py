@@ -14,8 +14,8 @@ from pulumi.dynamic import dynamic
 from pulumi.runtime import rpc
 
 from gpuform.providers.catalog import load_lifecycle_class, load_resource_class
-from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.platform import PROVIDER_KEY, Form
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Alias, Read, Registration, parse_timeouts
 from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT, PropertyMap

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuform.providers.chosen_form import UnknownForm, parse_form
-from gpuform.providers.forms import FORM_CONFIG, Form
+from gpuform.providers.platform import FORM_CONFIG, Form
+from gpuform.providers.provider import UnknownForm, parse_form
 from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node

@@ -8,9 +8,10 @@ import pytest
 
 import gpuform.providers
 import gpuform.stacks
-from gpuform.providers.evidence import DECISIONS, Decision, decisions
+from gpuform.providers import evidence
+from gpuform.providers.evidence import DECISIONS, Decision
 
-CONSTANTS = {name: value for name, value in vars(decisions).items() if isinstance(value, Decision)}
+CONSTANTS = {name: value for name, value in vars(evidence).items() if isinstance(value, Decision)}
 CHECKS = {"find_gaps", "require_evidence"}
 
 
@@ -18,7 +19,7 @@ def find_sources() -> Iterator[Path]:
     """Yield every module that may take a decision."""
     for package in (gpuform.providers, gpuform.stacks):
         for path in Path(package.__path__[0]).rglob("*.py"):
-            if path.parent.name != "evidence":
+            if path != Path(evidence.__file__):
                 yield path
 
 

@@ -9,7 +9,7 @@ from support.clocks.fake_clock import FakeClock
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.context import use_context as serving_call
 from gpuform.providers.kubernetes.client import get_kubernetes_client
-from gpuform.providers.kubernetes.nodes import list_node_states
+from gpuform.providers.kubernetes.scheduler import list_node_states
 
 NOW = 1_780_000_000.0
 HOUR = 3600.0

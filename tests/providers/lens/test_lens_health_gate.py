@@ -9,8 +9,7 @@ import pytest
 from support.platforms.lens_document import HEATMAP, OVERVIEW
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import EmulatorClock
-from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
+from gpuform.providers.context.clock import EmulatorClock, create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store

@@ -11,9 +11,10 @@ from processes.limits import LAST_RESORT
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.plugin import installing, locations
 from gpuform.providers.plugin.installing import install, uninstall
-from gpuform.providers.plugin.launchers import build_launcher, find_interpreter
 from gpuform.providers.plugin.locations import (
     InstalledPlugin,
+    build_launcher,
+    find_interpreter,
     get_plugin_version,
     get_plugins_folder,
 )

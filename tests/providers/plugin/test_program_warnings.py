@@ -8,14 +8,12 @@ import pulumi
 import pytest
 
 from gpuform.providers.plugin.locations import (
+    CLI_RUNNER,
     COMMAND,
     InstalledPlugin,
     get_plugins_folder,
-    locate_version,
-)
-from gpuform.providers.plugin.program_warnings import (
-    CLI_RUNNER,
     is_plugin_available,
+    locate_version,
     warn_if_plugin_missing,
 )
 

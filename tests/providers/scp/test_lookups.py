@@ -17,7 +17,7 @@ from support.platforms.emulated_scp import (
 from support.platforms.scp_document import ID
 
 from gpuform.providers.errors import GpuformError, InvalidRequest, MissingCredentials
-from gpuform.providers.scp import lookups
+from gpuform.providers.scp import inventory
 
 
 @pytest.fixture
@@ -29,39 +29,39 @@ def scp(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedScp]:
 
 
 def test_images_are_those_of_the_region(scp: EmulatedScp) -> None:
-    (image,) = (image for image in lookups.images("kr-west1") if image.id == IMAGE)
+    (image,) = (image for image in inventory.images("kr-west1") if image.id == IMAGE)
     assert (image.os_distro, image.scp_os_version) == ("UBUNTU", "22.04")
     with pytest.raises(InvalidRequest, match="region_id"):
-        lookups.images("mars-1")
+        inventory.images("mars-1")
 
 
 def test_server_types_have_their_gpus_and_states(scp: EmulatedScp) -> None:
-    (product,) = (product for product in lookups.products("SCALE", IMAGE) if product.id == H100)
+    (product,) = (product for product in inventory.products("SCALE", IMAGE) if product.id == H100)
     assert product.product_attrs.gpu_model == "H100"
     assert product.state == "AVAILABLE"
-    assert lookups.products(type="NO-SUCH-TYPE") == ()
-    assert len(lookups.products()) >= len(lookups.products(image_id=IMAGE))
+    assert inventory.products(type="NO-SUCH-TYPE") == ()
+    assert len(inventory.products()) >= len(inventory.products(image_id=IMAGE))
 
 
 def test_vendor_pools_have_their_fabrics(scp: EmulatedScp) -> None:
-    assert POOL in [pool.node_pool_id for pool in lookups.node_pools()]
-    assert POOL in [pool.node_pool_id for pool in lookups.node_pools(SUBNET)]
-    assert [pool.node_pool_id for pool in lookups.node_pools(node_pool_id=POOL)] == [POOL]
-    assert lookups.node_pools(cluster_fabric_id=ID) == ()
+    assert POOL in [pool.node_pool_id for pool in inventory.node_pools()]
+    assert POOL in [pool.node_pool_id for pool in inventory.node_pools(SUBNET)]
+    assert [pool.node_pool_id for pool in inventory.node_pools(node_pool_id=POOL)] == [POOL]
+    assert inventory.node_pools(cluster_fabric_id=ID) == ()
 
 
 def test_existing_fabrics_and_nodes_are_returned(scp: EmulatedScp) -> None:
-    assert (lookups.fabrics(), lookups.gpu_nodes()) == ([], [])
+    assert (inventory.fabrics(), inventory.gpu_nodes()) == ([], [])
     nodes = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
     scp.client.create_nodes(build_create_request("fabric-b", "b-001", "b-002"))
     scp.move_clock(1000)
-    (fabric,) = lookups.fabrics("fabric-a", "RUNNING", POOL)
+    (fabric,) = inventory.fabrics("fabric-a", "RUNNING", POOL)
     assert [member.gpu_node_id for member in fabric.gpu_node_details] == nodes
-    assert [node.id for node in lookups.gpu_nodes(cluster_fabric_id=fabric.id)] == nodes
-    assert [node.id for node in lookups.gpu_nodes("a-002")] == nodes[1:]
-    address = lookups.gpu_nodes("a-001")[0].policy_ip
-    assert [node.id for node in lookups.gpu_nodes(ip=address)] == nodes[:1]
-    assert lookups.gpu_nodes(state="STOPPED") == []
+    assert [node.id for node in inventory.gpu_nodes(cluster_fabric_id=fabric.id)] == nodes
+    assert [node.id for node in inventory.gpu_nodes("a-002")] == nodes[1:]
+    address = inventory.gpu_nodes("a-001")[0].policy_ip
+    assert [node.id for node in inventory.gpu_nodes(ip=address)] == nodes[:1]
+    assert inventory.gpu_nodes(state="STOPPED") == []
 
 
 def test_the_keys_of_the_stack_are_used(scp: EmulatedScp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +70,11 @@ def test_the_keys_of_the_stack_are_used(scp: EmulatedScp, monkeypatch: pytest.Mo
     monkeypatch.delenv("SCP_TF_ACCESS_KEY")
     monkeypatch.delenv("SCP_TF_SECRET_KEY")
     with pytest.raises(MissingCredentials):
-        lookups.products()
+        inventory.products()
     config = {"scp:accessKey": keys["access"], "scp:secretKey": keys["secret"]}
     pulumi.runtime.set_all_config(config, [*config])
     try:
-        assert lookups.products()
+        assert inventory.products()
     finally:
         pulumi.runtime.set_all_config({})
 
@@ -84,11 +84,11 @@ def test_a_region_chooses_the_address(scp: EmulatedScp, monkeypatch: pytest.Monk
     monkeypatch.delenv("SCP_TF_ENDPOINT_OVERRIDE")
     monkeypatch.delenv("SCP_TF_DEFAULT_REGION", raising=False)
     for look in (
-        lambda: lookups.images("mars-1"),
-        lambda: lookups.products(region="mars-1"),
-        lambda: lookups.node_pools(region="mars-1"),
-        lambda: lookups.fabrics(region="mars-1"),
-        lambda: lookups.gpu_nodes(region="mars-1"),
+        lambda: inventory.images("mars-1"),
+        lambda: inventory.products(region="mars-1"),
+        lambda: inventory.node_pools(region="mars-1"),
+        lambda: inventory.fabrics(region="mars-1"),
+        lambda: inventory.gpu_nodes(region="mars-1"),
     ):
         with pytest.raises(GpuformError, match="SCP has no region mars-1"):
             look()

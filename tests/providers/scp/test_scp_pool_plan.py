@@ -17,8 +17,7 @@ from gpuform.providers.scp.nodes import (
     plan_pool,
 )
 from gpuform.providers.scp.nodes.planning import sort_for_removal
-from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import NodeState
+from gpuform.schemas.scp.outputs import NodeOutputs, NodeState
 
 BASE = {"gpu_node_name_prefix": "train", "cluster_fabric_name": "fabric1"}
 

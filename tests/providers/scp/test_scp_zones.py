@@ -10,7 +10,7 @@ from gpuform.providers.emulator.scp.catalogue import POOLS
 from gpuform.providers.emulator.scp.nodes import GpuNode
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
-from gpuform.providers.scp import lookups, offers
+from gpuform.providers.scp import inventory, offers
 from gpuform.providers.scp.client import get_client
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
@@ -189,7 +189,7 @@ class TestDefaultVersion:
         )
         pool = environment.create("NodePool", pool_inputs)
         assert ["zone" in node for node in environment.refresh(pool).nodes.values()] == [False] * 3
-        assert {node.zone for node in lookups.gpu_nodes()} == {""}
+        assert {node.zone for node in inventory.gpu_nodes()} == {""}
         assert environment.client.get_node(pool.outs["node_ids"][0]).zone == ""
 
     def test_the_stored_zones_of_a_pool_stay_without_a_warning(
@@ -380,8 +380,8 @@ class TestNode:
 class TestLookups:
     def test_nodes_are_filtered_by_their_zone(self, newer: Any, pool_inputs: Properties) -> None:
         newer.create("NodePool", {**pool_inputs, "zone": ZONE})
-        assert {node.zone for node in lookups.gpu_nodes(zone=ZONE)} == {ZONE}
-        assert lookups.gpu_nodes(zone=OTHER_ZONE) == []
+        assert {node.zone for node in inventory.gpu_nodes(zone=ZONE)} == {ZONE}
+        assert inventory.gpu_nodes(zone=OTHER_ZONE) == []
 
     def test_pools_are_those_of_a_fabric_or_of_a_subnet_in_a_zone(
         self, newer: Any, pool_inputs: Properties
@@ -391,17 +391,17 @@ class TestLookups:
             {"subnet_id": SUBNET, "zone": OTHER_ZONE},
             {"cluster_fabric_id": pool.outs["cluster_fabric_id"]},
         ):
-            (vendor_pool,) = lookups.node_pools(**filters)
+            (vendor_pool,) = inventory.node_pools(**filters)
             expected = OTHER_POOL if "zone" in filters else "POOL001-krw1a"
             assert vendor_pool.node_pool_id == expected
         newer.count_requests()
         for filters in ({}, {"subnet_id": SUBNET}, {"zone": ZONE}, {"node_pool_id": OTHER_POOL}):
             with pytest.raises(GpuformError, match="only the pools of a fabric, or of a subnet"):
-                lookups.node_pools(**filters)
+                inventory.node_pools(**filters)
         assert newer.count_requests() == {}
 
     def test_a_zone_is_refused_with_the_default_version(self, environment: Any) -> None:
-        for look in (lookups.gpu_nodes, lookups.node_pools):
+        for look in (inventory.gpu_nodes, inventory.node_pools):
             with pytest.raises(GpuformError, match=r"version 1\.2 of SCP's API has no zones"):
                 look(zone=ZONE)
         assert environment.count_requests() == {}
@@ -421,7 +421,7 @@ class TestSetting:
         zones = []
         for version in ("1.2", "1.3", "1.2"):
             monkeypatch.setenv("SCP_API_VERSION", version)
-            zones.append({node.zone for node in lookups.gpu_nodes()})
+            zones.append({node.zone for node in inventory.gpu_nodes()})
         assert zones == [{""}, {ZONE}, {""}]
 
     def test_another_version_is_refused_before_anything_is_sent(
@@ -429,7 +429,7 @@ class TestSetting:
     ) -> None:
         monkeypatch.setenv("SCP_API_VERSION", "1.4")
         with pytest.raises(GpuformError, match=r"does not support version 1\.4") as caught:
-            lookups.products()
+            inventory.products()
         assert caught.value.hint == "set scp:apiVersion or SCP_API_VERSION to 1.2 or 1.3"
         assert environment.count_requests() == {}
 

@@ -14,9 +14,8 @@ from gpuform.providers.errors import UnknownOutcome, Unreachable
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.slurm import BatchJob, BatchQueue, parse_exit_code, search_result
 from gpuform.providers.slurm.batch import parse_job_nodes
-from gpuform.providers.slurm.pods import PodCommandRunner
-from gpuform.providers.slurm.processes import CommandOutput
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.providers.slurm.processes import CommandOutput, PodCommandRunner
+from gpuform.schemas.policies.drain import SlurmInputs
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gpus-per-node=8 --time=10\nsrun all_reduce_perf -b 8G | tail -5\n"
 PATTERN = r"Avg bus bandwidth\s*:\s*(?P<value>[\d.]+)"

@@ -13,7 +13,7 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.slurm import BatchJob, BatchQueue, parse_exit_code, search_result
 from gpuform.providers.slurm.processes import CommandOutput, LocalCommandRunner, SshCommandRunner
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import SlurmInputs
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.providers.slurm.parsing import expand_hostlist
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import SlurmInputs
 
 pytestmark = pytest.mark.slow
 

@@ -19,11 +19,10 @@ from gpuform.providers.slurm import (
     create_draining_scheduler,
     create_slurm_scheduler,
 )
-from gpuform.providers.slurm.pods import PodCommandRunner
+from gpuform.providers.slurm.processes import PodCommandRunner
 from gpuform.providers.slurm.slinky import DrainRequests, SlinkyScheduler
 from gpuform.providers.together.cluster import ClusterLifecycle
-from gpuform.schemas.policies.drain import ScheduledDrainInputs
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import ScheduledDrainInputs, SlurmInputs
 
 LABEL = "gpuform-scale-down-1"
 REQUEST = "nodeset.slinky.slurm.net/pod-cordon-requested"

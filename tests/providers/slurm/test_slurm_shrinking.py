@@ -14,7 +14,7 @@ from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drains
 from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.providers.together.cluster import ClusterLifecycle
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import SlurmInputs
 
 Properties = dict[str, Any]
 

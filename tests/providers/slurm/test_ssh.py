@@ -13,7 +13,7 @@ from support.schedulers.real_sshd import Sshd
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.slurm.processes import SshCommandRunner
 from gpuform.providers.slurm.scheduler import SlurmScheduler
-from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.policies.drain import SlurmInputs
 
 pytestmark = [
     pytest.mark.slow,

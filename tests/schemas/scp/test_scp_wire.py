@@ -18,8 +18,8 @@ from support.platforms.scp_document import (
 )
 
 from gpuform.schemas.models import WireList
-from gpuform.schemas.scp import node_rules, statuses, wire
-from gpuform.schemas.scp.statuses import to_unix_time
+from gpuform.schemas.scp import node_rules, outputs, wire
+from gpuform.schemas.scp.outputs import to_unix_time
 
 MODELS: dict[str, type[BaseModel]] = {
     "1.1": wire.NodeAnswer,
@@ -191,16 +191,16 @@ def test_requests_with_few_fields_are_serialized() -> None:
 
 def test_every_state_has_one_meaning() -> None:
     sets = (
-        statuses.STABLE_NODE_STATES,
-        statuses.FAILED_NODE_STATES,
-        statuses.DELETING_NODE_STATES,
-        statuses.PENDING_NODE_STATES,
+        outputs.STABLE_NODE_STATES,
+        outputs.FAILED_NODE_STATES,
+        outputs.DELETING_NODE_STATES,
+        outputs.PENDING_NODE_STATES,
     )
-    assert sum(len(states) for states in sets) == len(statuses.NodeState)
-    assert frozenset().union(*sets) == frozenset(statuses.NodeState)
-    assert "EDITING" in statuses.PENDING_NODE_STATES
-    assert NODE["state"] in statuses.STABLE_NODE_STATES
-    assert FABRIC["state"] in statuses.READY_FABRIC_STATES
+    assert sum(len(states) for states in sets) == len(outputs.NodeState)
+    assert frozenset().union(*sets) == frozenset(outputs.NodeState)
+    assert "EDITING" in outputs.PENDING_NODE_STATES
+    assert NODE["state"] in outputs.STABLE_NODE_STATES
+    assert FABRIC["state"] in outputs.READY_FABRIC_STATES
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_a_region_lists_its_environments() -> None:
 
 
 def test_the_documented_versions_are_known() -> None:
-    assert statuses.format_version_header(statuses.CURRENT_VERSION) == "multinodegpucluster 1.2"
-    ends = {version: f"{end:%Y%m%d}" for version, end in statuses.DEPRECATED_VERSIONS.items()}
+    assert outputs.format_version_header(outputs.CURRENT_VERSION) == "multinodegpucluster 1.2"
+    ends = {version: f"{end:%Y%m%d}" for version, end in outputs.DEPRECATED_VERSIONS.items()}
     assert ends == {"1.1": "20260331", "1.0": "20251231"}
 
 

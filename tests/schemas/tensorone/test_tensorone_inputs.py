@@ -7,7 +7,7 @@ from support.platforms.tensorone_document import build_declaration
 
 from gpuform.schemas.changes import UNKNOWN, FieldChange, compute_changes
 from gpuform.schemas.checking import validate_inputs
-from gpuform.schemas.tensorone import requests
+from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import START_FIELDS, UPDATE_FIELDS, ClusterInputs
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
 
@@ -37,14 +37,14 @@ def compute_cluster_changes(before: Json, after: Json) -> list[FieldChange]:
 def build_update_body(declared: Json, before: Json | None = None) -> Json:
     """Return the body of an update request."""
     inputs = ClusterInputs.model_validate({**LEAST, **declared})
-    return requests.build_update(inputs, compute_cluster_changes(before or {}, declared))
+    return wire.build_update(inputs, compute_cluster_changes(before or {}, declared))
 
 
 def test_the_documents_cluster_can_be_declared() -> None:
     values, problems = validate_inputs(ClusterInputs, build_declaration())
     assert problems == []
     assert values == build_declaration()
-    assert requests.build_create(ClusterInputs.model_validate(values)) == build_declaration()
+    assert wire.build_create(ClusterInputs.model_validate(values)) == build_declaration()
 
 
 def test_the_smallest_declaration_is_accepted() -> None:
@@ -167,15 +167,15 @@ def test_fields_no_longer_declared_are_kept_except_variables() -> None:
 
 def test_start_stop_and_delete_send_the_documented_bodies() -> None:
     stopped = ClusterInputs.model_validate({**LEAST, "state": "stopped"})
-    assert requests.build_create(stopped) == {**LEAST, "auto_start": False}
-    assert requests.build_start({}, None) == {}
-    assert requests.build_start({"gpu_count": 2}, "snap_1") == {
+    assert wire.build_create(stopped) == {**LEAST, "auto_start": False}
+    assert wire.build_start({}, None) == {}
+    assert wire.build_start({"gpu_count": 2}, "snap_1") == {
         "update_configuration": {"gpu_count": 2},
         "restore_from_snapshot": "snap_1",
     }
     confirmed = {"confirm_deletion": "DELETE"}
-    assert requests.build_delete(final_snapshot=False, snapshot_name="s") == confirmed
-    assert requests.build_delete(final_snapshot=True, snapshot_name=None) == {
+    assert wire.build_delete(final_snapshot=False, snapshot_name="s") == confirmed
+    assert wire.build_delete(final_snapshot=True, snapshot_name=None) == {
         **confirmed,
         "create_final_snapshot": True,
     }

@@ -7,8 +7,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from support.platforms.tensorone_document import ANSWER, CLUSTER, list_leaves
 
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.statuses import is_before, to_unix_time
-from gpuform.schemas.tensorone.termination import find_stopping_limit
+from gpuform.schemas.tensorone.outputs import find_stopping_limit, is_before, to_unix_time
 
 
 def dump_with_secrets(value: Any) -> Any:

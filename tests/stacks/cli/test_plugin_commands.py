@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.plugin.launchers import build_launcher
-from gpuform.providers.plugin.locations import COMMAND, get_plugin_version
+from gpuform.providers.plugin.locations import COMMAND, build_launcher, get_plugin_version
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.doctor.plugin import PluginSearch, examine_plugin, read_plugin_version
 

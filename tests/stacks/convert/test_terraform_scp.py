@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.scp import lookups
+from gpuform.providers.scp import inventory
 from gpuform.stacks.convert.terraform import TerraformConversion
 from gpuform.stacks.convert.terraform.data_sources import DATA_SOURCE_LOOKUPS
 from gpuform.stacks.convert.terraform.resource_types import TERRAFORM_TYPES
@@ -537,7 +537,7 @@ def test_attributes_of_another_form_are_as_missing_ones(
 @pytest.mark.parametrize("type_", DATA_SOURCE_LOOKUPS)
 def test_each_data_source_has_a_lookup_with_its_arguments(type_: str) -> None:
     lookup = DATA_SOURCE_LOOKUPS[type_]
-    function = getattr(lookups, lookup.function.removeprefix("scp."))
+    function = getattr(inventory, lookup.function.removeprefix("scp."))
 
     assert set(lookup.arguments) <= inspect.signature(function).parameters.keys()
 

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from gpuform.providers import permissions
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.evidence import Observation, find_gaps
-from gpuform.providers.evidence.decisions import REPAIR_NODE
+from gpuform.providers.evidence import REPAIR_NODE, Observation, find_gaps
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.policies.repair import (
