@@ -5,14 +5,17 @@ Evaluated by `gpuform.stacks.gates`.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.prices import Currency
 
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_PERCENTAGE: Final = re.compile(r"[0-9]+(\.[0-9]+)?%")
 _PLAIN_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -31,6 +34,25 @@ def _require_true(value: bool) -> bool:
     if not value:
         raise ValueError("must be true: remove the gate to disable it")
     return value
+
+
+def _validate_percentage(text: str) -> str:
+    """Return a percentage such as `10%`. Raises ValueError otherwise."""
+    if not _PERCENTAGE.fullmatch(text):
+        raise ValueError("must be a percentage, such as 10%")
+    return text
+
+
+def _validate_day(text: str) -> str:
+    """Return a day as YYYY-MM-DD. Raises ValueError otherwise."""
+    try:
+        # Python would also accept other forms of ISO 8601, such as 2026W051.
+        if len(text) == len("2026-12-31"):
+            date.fromisoformat(text)
+            return text
+    except ValueError:
+        pass
+    raise ValueError("must be a day, such as 2026-12-31")
 
 
 class MaxCostInputs(InputModel):
@@ -92,6 +114,12 @@ class RehearsalLimitInputs(InputModel):
             yield Problem("", f"has no limit: declare one of {', '.join(cls.model_fields)}")
 
 
+WHOLE_PLAN_RULES: Final = frozenset(
+    {"max_hourly_cost", "max_cost_increase", "python", "rego", "rehearsal"}
+)
+"""The rules about the complete plan, which `resources` cannot limit."""
+
+
 class GateInputs(InputModel):
     """One gate: exactly one rule, and how to apply it."""
 
@@ -99,7 +127,7 @@ class GateInputs(InputModel):
         *("max_destroyed_gpus", "not_replaced", "allowed_regions", "allowed_gpu_types"),
         *("max_hourly_cost", "required_tags", "protected", "expiry_required"),
         *("not_busy", "no_open_ports", "max_repaired_nodes", "certified", "rehearsal"),
-        "python",
+        *("max_cost_increase", "python", "rego"),
     )
 
     max_destroyed_gpus: int | None = Field(
@@ -133,6 +161,13 @@ class GateInputs(InputModel):
         "A plan that lowers the cost or only removes capacity passes; a plan that adds "
         "capacity with unknown costs does not pass.",
         examples=[{"amount": 120, "currency": "USD"}],
+    )
+    max_cost_increase: Annotated[str, AfterValidator(_validate_percentage)] | None = Field(
+        default=None,
+        description="The most by which a plan may raise the hourly cost of the whole stack, in "
+        "per cent of the cost before. A stack without costs before passes: limit it with "
+        "max_hourly_cost.",
+        examples=["10%"],
     )
     required_tags: list[str] | None = Field(
         default=None,
@@ -191,6 +226,13 @@ class GateInputs(InputModel):
         "message for each problem.",
         examples=["policies:not_on_fridays"],
     )
+    rego: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file, or a folder with files *.rego, in the project: the program opa "
+        "evaluates the set `deny` of the package gpuform, with the plan as input.",
+        examples=["policies"],
+    )
     resources: list[str] | None = Field(
         default=None,
         min_length=1,
@@ -214,8 +256,7 @@ class GateInputs(InputModel):
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield a problem unless exactly one rule is declared.
 
-        Also one for `resources` beside max_hourly_cost, rehearsal or python, which are about the
-        complete plan.
+        Also one for `resources` beside a rule about the complete plan.
         """
         declared_rules = [name for name in cls.rules if values.get(name) is not None]
         if not declared_rules:
@@ -225,11 +266,23 @@ class GateInputs(InputModel):
             yield Problem(
                 name, f"is a second rule beside {declared_rules[0]}: write it as another gate"
             )
-        stack_rules = {"max_hourly_cost", "python", "rehearsal"} & {*declared_rules}
+        stack_rules = WHOLE_PLAN_RULES & {*declared_rules}
         if stack_rules and values.get("resources") is not None:
             yield Problem(
-                "resources", f"conflicts with {stack_rules.pop()}, which checks the whole plan"
+                "resources", f"conflicts with {min(stack_rules)}, which checks the whole plan"
             )
+
+
+class WaiverInputs(InputModel):
+    """A dated exception: until its last day, a gate does not stop a plan."""
+
+    gate: str = Field(description="Name of the gate.", examples=["budget"])
+    until: Annotated[str, AfterValidator(_validate_day)] = Field(
+        description="The last day, in UTC; the gate stops plans again on the next day.",
+        examples=["2026-12-31"],
+    )
+    reason: str = Field(min_length=1, description="Why.", examples=["two clusters during a move"])
+    by: str = Field(min_length=1, description="Who grants it.", examples=["ana@example.com"])
 
 
 class GatesInputs(InputModel):
@@ -240,12 +293,41 @@ class GatesInputs(InputModel):
         "gate:NAME lifts the gate for one run.",
         examples=[{"few-at-a-time": {"max_destroyed_gpus": 8}}],
     )
+    waive: list[WaiverInputs] | None = Field(
+        default=None,
+        description="Waivers of gates, each with a last day; every review shows them.",
+        examples=[
+            [{"gate": "budget", "until": "2026-12-31", "reason": "a move", "by": "ana@example.com"}]
+        ],
+    )
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem for each gate name with other characters than a-z, 0-9 and hyphens."""
+        """Yield a problem for each wrong gate name, and each waiver without a gate of its own.
+
+        Gate names have the characters a-z, 0-9 and hyphens.
+        """
         gates = values.get("gates")
-        yield from find_gate_name_problems(gates if isinstance(gates, Mapping) else ())
+        names = tuple(gates) if isinstance(gates, Mapping) else ()
+        yield from find_gate_name_problems(names)
+        waivers = values.get("waive")
+        yield from find_waiver_problems(waivers if isinstance(waivers, list) else (), names)
+
+
+def find_waiver_problems(waivers: Iterable[Any], names: tuple[str, ...]) -> Iterator[Problem]:
+    """Yield a problem for each waiver of a gate that is not in `names` or has one already."""
+    waived: set[str] = set()
+    for at, waiver in enumerate(waivers):
+        name = waiver.get("gate") if isinstance(waiver, Mapping) else None
+        if not isinstance(name, str):
+            continue
+        if name not in names:
+            nearest = find_nearest_name(name, names)
+            advice = f"did you mean {nearest}?" if nearest else "name a gate of this file"
+            yield Problem(f"waive[{at}].gate", f"{name} is not a gate of this file: {advice}")
+        elif name in waived:
+            yield Problem(f"waive[{at}].gate", f"{name} has a waiver already: keep one of the two")
+        waived.add(name)
 
 
 def find_gate_name_problems(names: Iterable[str]) -> Iterator[Problem]:

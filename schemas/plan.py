@@ -242,6 +242,16 @@ class StackCost(_PlanModel):
             sums[amount.currency] = round(sums.get(amount.currency, 0.0) + amount.hourly, 6)
         return dict(sorted(sums.items()))
 
+    @property
+    def hourly(self) -> float:
+        """The known cost of an hour; 0.0 without any. ValueError for costs in two currencies."""
+        costs = self.sum_hourly_costs()
+        if len(costs) > 1:
+            raise ValueError(
+                f"the cost is in {' and '.join(costs)}: read it with sum_hourly_costs()"
+            )
+        return next(iter(costs.values()), 0.0)
+
 
 class PlanCost(_PlanModel):
     """The cost of the whole stack before and after the plan, including what does not change."""
@@ -255,6 +265,17 @@ class GateLevel(StrEnum):
 
     ADVISORY = "advisory"
     MANDATORY = "mandatory"
+
+
+class Waiver(_PlanModel):
+    """A dated exception: until its last day, the findings of a gate do not block a plan."""
+
+    until: str = Field(description="The last day of the waiver in UTC, as YYYY-MM-DD.")
+    by: str = Field(description="Who granted the waiver.")
+    reason: str = Field(description="Why.")
+    is_over: bool = Field(
+        default=False, description="The last day had passed when the gate was evaluated."
+    )
 
 
 class GateResult(_PlanModel):
@@ -272,11 +293,20 @@ class GateResult(_PlanModel):
         description="The permission that lifts the gate for one run, with --allow."
     )
     source: str = Field(default="", description="Where the gate is declared: file:line:column.")
+    waiver: Waiver | None = Field(
+        default=None, description="The waiver of the gate in gates.yaml; null: none."
+    )
+
+    @property
+    def is_waived(self) -> bool:
+        """True if the gate has a waiver whose last day has not passed."""
+        return self.waiver is not None and not self.waiver.is_over
 
     @property
     def is_blocking(self) -> bool:
         """True if the plan must not be applied: a mandatory gate has findings not allowed."""
-        return bool(self.findings) and self.level is GateLevel.MANDATORY and not self.allowed
+        is_lifted = self.allowed or self.is_waived
+        return bool(self.findings) and self.level is GateLevel.MANDATORY and not is_lifted
 
 
 class Basis(_PlanModel):

@@ -8,7 +8,12 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gpuform.schemas.gates import GateInputs, find_gate_name_problems
+from gpuform.schemas.gates import (
+    GateInputs,
+    WaiverInputs,
+    find_gate_name_problems,
+    find_waiver_problems,
+)
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.plan import GateResult, Plan
 
@@ -166,11 +171,20 @@ class StacksInputs(InputModel):
         "The gates of each project hold as well.",
         examples=[{"budget": {"max_hourly_cost": {"amount": 900, "currency": "USD"}}}],
     )
+    waive: list[WaiverInputs] | None = Field(
+        default=None,
+        description="Waivers of these gates, each with a last day, with the fields of gates.yaml.",
+        examples=[
+            [{"gate": "budget", "until": "2026-12-31", "reason": "a move", "by": "ana@example.com"}]
+        ],
+    )
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem for each invalid gate name, and each gate rule about a single stack."""
-        gates = values.get("gates")
+        """Yield a problem for each wrong gate name or waiver, and each rule about one stack."""
+        gates, waivers = values.get("gates"), values.get("waive")
+        names = tuple(gates) if isinstance(gates, Mapping) else ()
+        yield from find_waiver_problems(waivers if isinstance(waivers, list) else (), names)
         if not isinstance(gates, Mapping):
             return
         yield from find_gate_name_problems(gates)

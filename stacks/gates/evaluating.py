@@ -9,16 +9,19 @@ import sys
 import traceback
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from gpuform.providers import permissions
-from gpuform.schemas.plan import GateResult, Plan
+from gpuform.schemas.plan import GateResult, Plan, Waiver
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.gates.certifications import find_uncertified
 from gpuform.stacks.gates.file import Gate
+from gpuform.stacks.gates.rego import find_rego_problems
 from gpuform.stacks.gates.rules import (
+    COST_RULES,
     OVER_PLANS,
     find_open_ports,
     is_matching_resource,
@@ -40,6 +43,8 @@ class GateEvaluator:
     allowed: Collection[str]
     program: Path
     monitoring: UsageMonitor | None = None
+    today: date = field(default_factory=lambda: datetime.now(UTC).date())
+    """The day in UTC, which decides about waivers."""
 
     def __post_init__(self) -> None:
         """Raise EngineError for a permission that lifts no gate."""
@@ -84,12 +89,20 @@ class GateEvaluator:
             reason=gate.reason,
             permission=gate.permission,
             source=gate.source,
+            waiver=self._date_waiver(gate.waiver),
         )
+
+    def _date_waiver(self, waiver: Waiver | None) -> Waiver | None:
+        """Return the waiver with `is_over` set if its last day has passed."""
+        if waiver is None or self.today <= date.fromisoformat(waiver.until):
+            return waiver
+        return waiver.model_copy(update={"is_over": True})
 
     def _find_problems(self, gate: Gate, plan: Plan) -> Iterable[str]:
         """Return the findings of a gate's rule about the gate's resources (all without a list).
 
-        A rule in Python and the rule on cost are about the complete plan, whatever the list.
+        Rules in Python and Rego and the rules on cost are about the complete plan, whatever the
+        list.
         """
         changes = plan.changes
         if gate.resources:
@@ -98,6 +111,8 @@ class GateEvaluator:
             )
         if gate.rule == "python":
             return _call_python_rule(plan, gate.value, self.program)
+        if gate.rule == "rego":
+            return find_rego_problems(plan, gate.value, self.program)
         if gate.rule == "no_open_ports":
             return find_open_ports(plan.exposures, gate.value, gate.resources)
         if gate.rule == "certified":
@@ -110,8 +125,8 @@ class GateEvaluator:
 
 
 def _is_about_cost(gate: Gate) -> bool:
-    """Return True for a gate with the rule `max_hourly_cost`."""
-    return gate.rule == "max_hourly_cost"
+    """Return True for a gate with a rule about the cost."""
+    return gate.rule in COST_RULES
 
 
 def allow_gates(gates: Iterable[GateResult], allowed: Collection[str]) -> tuple[GateResult, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpuform.providers import permissions
 from gpuform.schemas.gates import GateInputs, GatesInputs
-from gpuform.schemas.plan import GateLevel
+from gpuform.schemas.plan import GateLevel, Waiver
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
@@ -37,6 +37,7 @@ class Gate:
     level: GateLevel
     reason: str
     source: str
+    waiver: Waiver | None = None
 
     @property
     def permission(self) -> str:
@@ -59,10 +60,7 @@ def read_gates(path: Path, file_label: str) -> Sequence[Gate]:
     root, values = _read_checked_gates(path, file_label, problems)
     if problems:
         raise EngineError(f"the gates file is invalid:\n{format_text(list(problems))}")
-    return [
-        _build_gate(name, entry, str(find_key_position(root, ("gates", name))))
-        for name, entry in values["gates"].items()
-    ]
+    return _build_gates(root, values)
 
 
 def read_stacks_gates(stacks_file: Path) -> Sequence[Gate]:
@@ -71,10 +69,7 @@ def read_stacks_gates(stacks_file: Path) -> Sequence[Gate]:
     root, values = _read_checked_stacks_gates(stacks_file, stacks_file.name, problems)
     if problems:
         raise EngineError(f"the gates file is invalid:\n{format_text(list(problems))}")
-    return [
-        _build_gate(name, entry, str(find_key_position(root, ("gates", name))))
-        for name, entry in (values.get("gates") or {}).items()
-    ]
+    return _build_gates(root, values)
 
 
 def check_gates(directory: Path, problems: Diagnostics) -> None:
@@ -162,7 +157,19 @@ def _find_price_currency(path: Path) -> tuple[str, str] | None:
     ], f"the prices at {find_nearest_node(root, ('currency',)).position} are"
 
 
-def _build_gate(name: str, entry: Mapping[str, Any], source: str) -> Gate:
+def _build_gates(root: MappingNode, values: Mapping[str, Any]) -> list[Gate]:
+    """Build the gates of a checked file, each with its waiver."""
+    waivers = {
+        waiver["gate"]: Waiver(**{name: waiver[name] for name in ("until", "by", "reason")})
+        for waiver in values.get("waive") or ()
+    }
+    return [
+        _build_gate(name, entry, str(find_key_position(root, ("gates", name))), waivers.get(name))
+        for name, entry in (values.get("gates") or {}).items()
+    ]
+
+
+def _build_gate(name: str, entry: Mapping[str, Any], source: str, waiver: Waiver | None) -> Gate:
     """Build a gate from a checked entry, which has exactly one rule.
 
     Without a level the gate is mandatory. `source` is the position of the entry in its file.
@@ -178,4 +185,5 @@ def _build_gate(name: str, entry: Mapping[str, Any], source: str) -> Gate:
         level=GateLevel(entry.get("level") or GateLevel.MANDATORY),
         reason=entry.get("reason") or "",
         source=source,
+        waiver=waiver,
     )

@@ -51,6 +51,35 @@ def find_excess_cost(
         yield f"the plan costs {cost:,.2f} {currency}/h: the limit is {limit:,.2f}"
 
 
+def find_steep_growth(plan: Plan, changes: Sequence[ResourceChange], most: str) -> Iterator[str]:
+    """Yield a finding if the plan raises the cost by more than `most`, such as `10%`.
+
+    The complete plan counts, not only `changes`. A plan of a stack without costs before passes, and
+    so does one that does not raise the cost. An unknown price of added capacity is a finding.
+    """
+    del changes
+    if plan.cost is None:
+        if not all(map(_is_cost_unchanged, plan.changes)):
+            yield "the plan has no cost: prices.yaml does not exist, or it is a preview's JSON"
+        return
+    costs_before = plan.cost.before.sum_hourly_costs()
+    costs_after = plan.cost.after.sum_hourly_costs()
+    if not any(costs_before.values()) and not plan.cost.before.unknown:
+        return
+    for unpriced in list_unpriced_growth(plan):
+        yield f"the cost is unknown: {unpriced}"
+    for currency, after in costs_after.items():
+        before = costs_before.get(currency, 0.0)
+        limit = before * (1 + float(most.removesuffix("%")) / 100)
+        if after <= before or after <= limit:
+            continue
+        growth = f"by {(after / before - 1) * 100:,.1f} %, " if before else ""
+        yield (
+            f"the plan raises the cost {growth}from {before:,.2f} to {after:,.2f} {currency}/h: "
+            f"the limit is {most}"
+        )
+
+
 def list_unpriced_growth(plan: Plan) -> list[str]:
     """List the expenses without a known price in a plan with growing cost.
 
@@ -315,12 +344,14 @@ _REHEARSAL_LIMITS: Final[Mapping[str, tuple[Callable[[HazardOutcome], float], st
 """Measure and unit of each limit of the rule `rehearsal`."""
 
 
+COST_RULES: Final = ("max_hourly_cost", "max_cost_increase")
 OVER_PLANS: Final[Mapping[str, Rule]] = {
     "max_destroyed_gpus": find_excess_gpu_removals,
     "not_replaced": find_replacements,
     "allowed_regions": find_forbidden_regions,
     "allowed_gpu_types": find_forbidden_gpu_types,
     "max_hourly_cost": find_excess_cost,
+    "max_cost_increase": find_steep_growth,
     "required_tags": find_missing_tags,
     "protected": find_protected_deletions,
     "expiry_required": find_missing_expiry,

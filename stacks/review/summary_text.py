@@ -16,6 +16,7 @@ from gpuform.schemas.plan import (
     PlanCost,
     ResourceChange,
     StackCost,
+    Waiver,
 )
 from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
 from gpuform.schemas.policies.repair import REJECT, NodeRepair
@@ -221,6 +222,8 @@ def format_gate_verdict(gate: GateResult) -> str:
         return "passed"
     if gate.level is GateLevel.ADVISORY:
         return "advice"
+    if gate.is_waived and gate.waiver is not None:
+        return f"waived until {gate.waiver.until}"
     return "allowed for this run" if gate.allowed else "stops the plan"
 
 
@@ -230,7 +233,15 @@ def format_gate(gate: GateResult) -> str:
     line = f"{gate.name}: {format_gate_verdict(gate)}" + (f": {findings}" if findings else "")
     if gate.findings and gate.reason:
         line += f" ({gate.reason})"
+    if gate.waiver is not None:
+        line += f" [{describe_waiver(gate.waiver)}]"
     return f"{line} [--allow {gate.permission}]" if gate.is_blocking else line
+
+
+def describe_waiver(waiver: Waiver) -> str:
+    """Return who waived a gate until when and why, also for a waiver that is over."""
+    state = "the waiver ended on" if waiver.is_over else "waived until"
+    return f"{state} {waiver.until}, by {waiver.by}: {waiver.reason}"
 
 
 def render_plan_gates(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
@@ -248,6 +259,10 @@ def render_gates(
     failed_gates = [gate for gate in gates if gate.findings]
     passed = len(gates) - len(failed_gates)
     yield paint("bold", title) + (f" {passed} of {len(gates)} passed")
+    # A reader of any plan sees which gates would stop none at present.
+    for gate in gates:
+        if gate.waiver is not None and not gate.findings:
+            yield escape_invisible(f"    {gate.name} passed: {describe_waiver(gate.waiver)}")
     for gate in failed_gates:
         style = "error" if gate.is_blocking else "warning"
         yield paint(style, escape_invisible(f"    {gate.name} {format_gate_verdict(gate)}"))
@@ -255,6 +270,8 @@ def render_gates(
             yield f"        {escape_invisible(finding)}"
         if gate.reason:
             yield f"        why: {escape_invisible(gate.reason)}"
+        if gate.waiver is not None:
+            yield escape_invisible(f"        {describe_waiver(gate.waiver)}")
         if gate.is_blocking:
             yield escape_invisible(f"        to allow it: --allow {gate.permission}")
 

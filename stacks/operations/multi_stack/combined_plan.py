@@ -16,6 +16,7 @@ from gpuform.stacks.engine.store import read_sealed
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import Gate, read_project_gates, read_stacks_gates
+from gpuform.stacks.gates.rules import COST_RULES
 from gpuform.stacks.multi_stack import MultiStackWorkspace, WorkspaceStack
 from gpuform.stacks.operations.opening.emulator import find_shared_store, serve_emulators
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
@@ -76,8 +77,8 @@ def evaluate_workspace_gates(
     if not gates or all(stack_plan.operation == "refresh" for stack_plan in plan.plans):
         return plan
     unplanned_costs: list[tuple[str, StackCost]] = []
-    # Only this rule looks at stacks without a plan, whose states cost a request each.
-    if any(gate.rule == "max_hourly_cost" for gate in gates):
+    # Only these rules look at stacks without a plan, whose states cost a request each.
+    if any(gate.rule in COST_RULES for gate in gates):
         planned = {_format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
         unplanned_costs = list(read_unplanned_costs(workspace, planned, environ))
     combined_plan = _merge_plans(plan.plans, unplanned_costs)

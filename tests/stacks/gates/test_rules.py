@@ -1,5 +1,6 @@
 """Gates over hand-made plans: what each rule finds, and what it makes of the unknown."""
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.gates.evaluating import GateEvaluator, list_blocking_gates
 from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.gates.rules import is_only_lowering
+from gpuform.stacks.review.summary_text import format_gate, format_gate_verdict, render_plan_gates
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
@@ -312,3 +314,104 @@ def test_levels_and_permissions(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="unknown gates: gate:hart") as refused:
         GateEvaluator(gates, ("gate:hart",), tmp_path)
     assert refused.value.hint == "the project's gates are gate:hard, gate:soft"
+
+
+GROWTH = "{max_cost_increase: 10%}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "findings"),
+    [
+        (create_cost(100), create_cost(110), []),
+        (
+            create_cost(100),
+            create_cost(110.5),
+            ["the plan raises the cost by 10.5 %, from 100.00 to 110.50 USD/h: the limit is 10%"],
+        ),
+        (create_cost(100), create_cost(50), []),
+        (StackCost(), create_cost(50), []),
+        (create_cost(10), create_cost(10, "b: no price"), ["the cost is unknown: b: no price"]),
+    ],
+)
+def test_a_limit_on_growth_compares_with_the_cost_before(
+    tmp_path: Path, before: StackCost, after: StackCost, findings: list[str]
+) -> None:
+    cost = PlanCost(before=before, after=after)
+    assert evaluate_gate(tmp_path, GROWTH, change("create"), cost=cost) == findings
+
+
+def test_a_limit_on_growth_stops_a_plan_without_costs(tmp_path: Path) -> None:
+    (finding,) = evaluate_gate(tmp_path, GROWTH, change("create"))
+    assert finding.startswith("the plan has no cost")
+    assert evaluate_gate(tmp_path, GROWTH, change("same")) == []
+
+
+def test_a_python_gate_reads_the_cost_of_an_hour(tmp_path: Path) -> None:
+    rule = "def growing(plan):\n    yield f'{plan.cost.before.hourly} {plan.cost.after.hourly}'\n"
+    (tmp_path / "hourly_rules.py").write_text(rule)
+    cost = PlanCost(before=StackCost(), after=create_cost(2.5))
+    gate = "{python: hourly_rules:growing}"
+    assert evaluate_gate(tmp_path, gate, change("create"), cost=cost) == ["0.0 2.5"]
+    both = (*create_cost(1).amounts, *create_cost(1, currency="EUR").amounts)
+    cost = PlanCost(before=StackCost(), after=StackCost(amounts=both))
+    (finding,) = evaluate_gate(tmp_path, gate, change("create"), cost=cost)
+    assert "the cost is in EUR and USD" in finding
+
+
+WAIVED = """
+gates:
+  hard: {protected: [train]}
+waive:
+  - {gate: hard, until: 2026-12-31, reason: a move, by: ana@example.com}
+"""
+
+
+@pytest.mark.parametrize(
+    ("today", "blocking", "verdict"),
+    [
+        (date(2026, 12, 31), [], "waived until 2026-12-31"),
+        (date(2027, 1, 1), ["hard"], "stops the plan"),
+    ],
+)
+def test_a_waiver_lifts_a_gate_until_its_last_day(
+    tmp_path: Path, today: date, blocking: list[str], verdict: str
+) -> None:
+    (tmp_path / "gates.yaml").write_text(WAIVED)
+    gates = read_gates(tmp_path / "gates.yaml", "gates.yaml")
+    plan = Plan.from_changes("demo", "dev", [change("delete")])
+
+    evaluated = GateEvaluator(gates, (), tmp_path, today=today).evaluate(plan)
+
+    assert [gate.name for gate in list_blocking_gates(evaluated)] == blocking
+    (result,) = evaluated.gates or ()
+    assert format_gate_verdict(result) == verdict
+    assert "2026-12-31, by ana@example.com: a move" in format_gate(result)
+
+
+def test_a_review_shows_the_waiver_of_a_gate_that_passes(tmp_path: Path) -> None:
+    (tmp_path / "gates.yaml").write_text(WAIVED)
+    gates = read_gates(tmp_path / "gates.yaml", "gates.yaml")
+    plan = Plan.from_changes("demo", "dev", [change("create")])
+    evaluated = GateEvaluator(gates, (), tmp_path, today=date(2026, 1, 1)).evaluate(plan)
+    assert list(render_plan_gates(evaluated)) == [
+        "Gates: 1 of 1 passed",
+        "    hard passed: waived until 2026-12-31, by ana@example.com: a move",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("gate: hard", "gate: hart", "5:12: waive[0].gate: hart is not a gate of this file: did"),
+        ("2026-12-31", "31.12.2026", "5:25: waive[0].until: must be a day, such as 2026-12-31"),
+        ("2026-12-31", "2026-12-32", "5:25: waive[0].until: must be a day, such as 2026-12-31"),
+        (", by: ana@example.com", "", "waive[0].by: is required"),
+    ],
+)
+def test_a_wrong_waiver_is_a_problem_of_the_file(
+    tmp_path: Path, old: str, new: str, problem: str
+) -> None:
+    (tmp_path / "gates.yaml").write_text(WAIVED.replace(old, new))
+    with pytest.raises(EngineError) as refused:
+        read_gates(tmp_path / "gates.yaml", "gates.yaml")
+    assert problem in str(refused.value)
