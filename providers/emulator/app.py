@@ -104,7 +104,7 @@ class AdminApi:
         # Each body is strict, so that a misspelled key is an error and not a clock that stands
         # still.
         if b'"until"' in data:
-            self._clock.advance_to(_UntilBody.model_validate_json(data).until)
+            self._clock.wait_until(_UntilBody.model_validate_json(data).until)
         else:
             self._clock.advance(_AdvanceBody.model_validate_json(data).advance)
         return self._get_clock()

@@ -118,6 +118,7 @@ def serve(
     seed: str | None = None,
     start: float | None = None,
     speed: float = 0.0,
+    smallest_wait: float = 0.0,
 ) -> "Server":
     """Start an emulator and return the server, which the caller closes.
 
@@ -128,6 +129,7 @@ def serve(
         seed: makes ids and tokens of a new store repeatable.
         start: the time of a new store's clock in unix seconds; None is the real time.
         speed: seconds of the clock in a real second; with 0 clients move the clock.
+        smallest_wait: by how many seconds a client that waits moves the clock at least.
 
     Raises:
         OSError: the port cannot be bound.
@@ -139,7 +141,8 @@ def serve(
     except BaseException:
         store.close()
         raise
-    return Server(listener, store, Clock(store, start=start, speed=speed))
+    clock = Clock(store, start=start, speed=speed, smallest_wait=smallest_wait)
+    return Server(listener, store, clock)
 
 
 def _open_previous_port(store: Store) -> socket.socket:

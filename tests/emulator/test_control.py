@@ -34,6 +34,16 @@ def test_many_sleepers_for_one_moment_move_the_clock_once(control: Any) -> None:
     assert control.call("POST", "/clock", {"until": now})["now"] == now + 15
 
 
+def test_a_late_waiter_moves_the_clock_by_the_smallest_wait_and_a_past_moment_moves_nothing() -> (
+    None
+):
+    with Store(None) as store:
+        clock = Clock(store, start=1000.0, smallest_wait=60.0)
+        assert clock.wait_until(1001.0) == 1060.0
+        assert clock.wait_until(1030.0) == 1060.0
+        assert clock.wait_until(1500.0) == 1500.0
+
+
 @pytest.mark.parametrize(
     "body",
     ["{}", '{"advance": -1}', '{"advance": NaN}', '{"until": "x"}', "", "[]", '{"advance": 1e999}'],

@@ -209,6 +209,7 @@ class TestDiff:
 
 
 class TestVolume:
+    @pytest.mark.exact_waits
     def test_create_read_update_and_delete(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
@@ -299,6 +300,7 @@ class TestNeverLost:
         assert (created.outs["status"], created.outs["num_gpus"]) == ("Degraded", 16)
         assert call.init_errors == [created.outs["not_ready_reason"]]
 
+    @pytest.mark.exact_waits
     def test_a_resumed_wait_sends_no_create_and_becomes_ready(
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:

@@ -174,6 +174,7 @@ class TestAlternatives:
 
 
 class TestWaiting:
+    @pytest.mark.exact_waits
     def test_the_search_is_repeated_until_there_is_capacity(
         self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
     ) -> None:
@@ -202,6 +203,7 @@ class TestWaiting:
             f"trying again {first}, then {second}",
         ]
 
+    @pytest.mark.exact_waits
     def test_the_search_ends_at_its_limit_without_an_intent(
         self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
     ) -> None:
@@ -216,6 +218,7 @@ class TestWaiting:
         assert len(_list_attempts(emulator)) == 31
         assert (emulator.list_objects("clusters"), emulator.intents.list_all()) == ([], [])
 
+    @pytest.mark.exact_waits
     def test_a_custom_timeout_ends_the_search(
         self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
     ) -> None:

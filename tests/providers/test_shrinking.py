@@ -288,6 +288,7 @@ class TestKilled:
         assert len(cluster.workers) == 4
         assert (cluster.cordoned, cluster.drain_record) == ([], None)
 
+    @pytest.mark.exact_waits
     def test_a_refresh_does_not_undo_a_running_removal(self, cluster: Cluster) -> None:
         cluster.emulator.add_fault("PUT", "^/compute/clusters/", drop="after", count=None)
         with pytest.raises(GpuformError):

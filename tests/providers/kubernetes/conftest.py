@@ -78,7 +78,7 @@ def send_request(server: Server, method: str, path: str, body: object = None) ->
 
 @pytest.fixture(scope="session")
 def kubernetes_server() -> Iterator[Server]:
-    with serve(seed="tests", start=1_750_000_000.0) as server:
+    with serve(seed="tests", start=1_750_000_000.0, smallest_wait=120.0) as server:
         yield server
 
 

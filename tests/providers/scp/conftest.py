@@ -246,17 +246,23 @@ URL = "http://scp.test"
 
 
 @pytest.fixture(scope="session")
-def scp_transport() -> Iterator[httpx.BaseTransport]:
+def scp_emulator() -> Iterator[tuple[httpx.BaseTransport, Clock]]:
     with closing(Store(None, seed="scp")) as store:
-        yield create_wsgi_transport(create_app(store, Clock(store, start=1_800_000_000.0)))
+        clock = Clock(store, start=1_800_000_000.0)
+        yield create_wsgi_transport(create_app(store, clock)), clock
         get_client(Settings(environ=emulator_variables(URL))).close()
 
 
 @pytest.fixture
 def environment(
-    scp_transport: httpx.BaseTransport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    scp_emulator: tuple[httpx.BaseTransport, Clock],
+    smallest_wait: float,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> Iterator[EmulatedEnvironment]:
     """Yield an emulator without objects, in the environment of a project."""
+    scp_transport, emulator_clock = scp_emulator
+    emulator_clock.smallest_wait = smallest_wait
     for name, value in emulator_variables(URL).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("GPUFORM_ALLOW", raising=False)

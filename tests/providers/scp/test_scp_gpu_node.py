@@ -174,6 +174,7 @@ def test_a_stop_by_others_is_drift_and_undone(environment: Any, inputs: Properti
     assert (node.outs["state"], environment.list_changes(node)) == ("RUNNING", {})
 
 
+@pytest.mark.exact_waits
 def test_a_public_ip_that_scp_rolls_back_is_an_error_and_the_next_run_assigns_it(
     environment: Any, inputs: Properties
 ) -> None:

@@ -168,6 +168,7 @@ class TestPool:
         assert after.outs["node_ids"] == pool.outs["node_ids"]
         assert environment.count_writes() == {}
 
+    @pytest.mark.exact_waits
     def test_a_refresh_that_shares_its_list_with_others_lists_again_while_it_waits(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
@@ -199,6 +200,7 @@ class TestPool:
         assert environment.list_node_states() == {}
 
     @pytest.mark.parametrize("timeout", [5, None])
+    @pytest.mark.exact_waits
     def test_destroy_forgets_no_node_that_is_not_shown_for_a_moment(
         self,
         environment: Any,

@@ -38,7 +38,7 @@ def slurm(started: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serve(seed="slurm") as server:
+    with serve(seed="slurm", smallest_wait=120.0) as server:
         yield server
 
 

@@ -20,7 +20,7 @@ MARK = "scale-down of training/dev"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serve(seed="slurm") as server:
+    with serve(seed="slurm", smallest_wait=120.0) as server:
         yield server
 
 

@@ -205,19 +205,22 @@ def inputs() -> Json:
 
 
 @pytest.fixture
-def platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[EmulatedTensorOne]:
+def platform(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smallest_wait: float
+) -> Iterator[EmulatedTensorOne]:
     """Start a new emulator in the environment of a project."""
     monkeypatch.delenv("GPUFORM_ALLOW", raising=False)
     for name, value in environment(URL).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     with Store(None, seed="tensorone") as store:
-        transport = create_wsgi_transport(create_app(store, VirtualClock(store, start=START)))
+        clock = VirtualClock(store, start=START, smallest_wait=smallest_wait)
+        transport = create_wsgi_transport(create_app(store, clock))
         with (
             mount_transport(URL, transport),
             httpx.Client(base_url=URL, transport=transport) as http,
         ):
-            clock = EmulatorClock(URL)
-            yield EmulatedTensorOne(http, Intents(FolderRecords(tmp_path / "intents")), clock)
+            waiting = EmulatorClock(URL)
+            yield EmulatedTensorOne(http, Intents(FolderRecords(tmp_path / "intents")), waiting)
             get_client(Settings()).close()
-            clock.close()
+            waiting.close()

@@ -62,6 +62,7 @@ def test_another_process_rejects_answers_older_than_the_state(platform: Any, inp
     assert platform.plan(platform.refresh(later)) == {}
 
 
+@pytest.mark.exact_waits
 def test_a_stop_and_a_start_are_each_requested_once(platform: Any, inputs: Json) -> None:
     platform.change_settings(cache_seconds=120)
     cluster = platform.create(inputs)

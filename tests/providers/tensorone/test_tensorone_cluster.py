@@ -343,6 +343,7 @@ def test_an_import_declares_the_inputs_that_a_person_would(platform: Any, inputs
     assert platform.import_cluster(cluster.id)[0]["state"] == "stopped"
 
 
+@pytest.mark.exact_waits
 def test_an_update_past_its_deadline_is_resumed_by_the_next(platform: Any, inputs: Json) -> None:
     cluster = platform.create(inputs, timeout=60.0)
     assert cluster.outs["ready"] is False

@@ -61,6 +61,7 @@ def test_the_first_up_creates_one_cluster_and_records_it(
     assert [create.id for create in list_clusters(platform)] == [cluster.id]
 
 
+@pytest.mark.exact_waits
 def test_a_run_that_ends_before_the_cluster_is_visible_is_resumed(
     platform: Any, inputs: Json, delay_visibility: list[float]
 ) -> None:
@@ -106,6 +107,7 @@ class TestTemporarilyHidden:
         platform.clock.sleep(60, get_current_context().cancelled)
         assert list_clusters(platform) == []
 
+    @pytest.mark.exact_waits
     def test_a_destroy_without_time_for_another_look_fails(
         self, platform: Any, cluster: Any, hide: Any
     ) -> None:
@@ -119,6 +121,7 @@ class TestTemporarilyHidden:
         assert platform.refresh(cluster, preview=True) is None
         assert platform.clock.now() == began
 
+    @pytest.mark.exact_waits
     def test_a_cluster_that_stays_hidden_is_gone(
         self, platform: Any, cluster: Any, hide: Any
     ) -> None:

@@ -91,6 +91,7 @@ class TestWaiting:
         assert list_attempts(platform) == [("A100", HERE)] * 4
         assert platform.messages[0] == "out of capacity; trying again for 30m00s"
 
+    @pytest.mark.exact_waits
     def test_the_search_ends_at_its_limit(self, platform: Any, inputs: Json) -> None:
         platform.change_settings(capacity={"A100": 0})
         began = platform.clock.now()

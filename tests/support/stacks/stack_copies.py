@@ -38,7 +38,8 @@ class StackCopies:
         else:
             shutil.copytree(copy_folder / "project", project, dirs_exist_ok=True)
             shutil.copy(copy_folder / "emulator.sqlite", store)
-        with serve(self._ports[name].getsockname()[1], store, seed=name) as server:
+        port = self._ports[name].getsockname()[1]
+        with serve(port, store, seed=name, smallest_wait=120.0) as server:
             if is_first:
                 create_stack(server)
                 shutil.copytree(project, copy_folder / "project")
