@@ -31,7 +31,9 @@ def test_random_courses_violate_no_invariant(player: CoursePlayer, platform: str
 
 
 @pytest.mark.parametrize("platform", PROJECTS)
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_honest_courses_succeed(player: CoursePlayer, platform: str, seed: int) -> None:
     """Check that the fakes alone cause no failure."""
     played = player.play(draw_honest_course(platform, seed))

@@ -28,6 +28,8 @@ def test_code_and_output_are_those_of_a_new_interpreter(project: Path, command: 
     assert run_gpuform(project, *arguments) == run_new_process(project, *arguments)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_command_has_the_environment_of_its_caller(project: Path) -> None:
     variables = {"PULUMI_HOME": f"{project}/home", "PULUMI_BACKEND_URL": f"file://{project}"}
     created = run_gpuform(project, "stack", "init", "dev", PULUMI_CONFIG_PASSPHRASE="", **variables)

@@ -290,7 +290,7 @@ def shrink(
         return lifecycle.update(cluster.id, {**read.outs, **program}, news).outs
 
 
-@pytest.mark.parametrize("drain_by", ["slinky", "scontrol"])
+@pytest.mark.parametrize("drain_by", ["slinky", pytest.param("scontrol", marks=pytest.mark.slow)])
 def test_a_shrinking_cluster_waits_for_jobs_and_drains_nodes_as_declared(
     call: ProviderContext,
     cluster: SlurmCluster,

@@ -326,6 +326,8 @@ output "of_what_is_plain" {
 )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_values_that_terraform_marks_sensitive_stay_secret(dev: Run, project: Path) -> None:
     """Cover literals inside a secret text, values that only the state has, and outputs."""
     attributes = {

@@ -32,6 +32,8 @@ CHAIN = """\
 """
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_cases_start_from_each_other(run_cases: RunCases) -> None:
     results = run_cases(CHAIN)
     assert {name: str(result.status) for name, result in results.items()} == {
@@ -141,6 +143,8 @@ EVENTS = """\
 """
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_every_kind_of_event_takes_effect(run_cases: RunCases) -> None:
     results = run_cases(EVENTS)
     assert {

@@ -21,6 +21,8 @@ MIXED = """\
 """
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_junit_has_every_case_once_with_its_findings(run_cases: RunCases) -> None:
     results = list(run_cases(MIXED).values())
     root = ET.fromstring(render_junit(results))

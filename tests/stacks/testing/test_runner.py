@@ -26,6 +26,8 @@ from .conftest import WriteCases
 _PROCESSES = 160
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_no_process_loses_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start in one thread reaps the ended processes of all threads, before a late `join`."""
     # Something of the standard library that takes two arguments and ends at once.

@@ -16,6 +16,8 @@ CASES = """\
 """
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_snapshot_is_written_and_later_runs_are_compared_with_it(
     run_cases: RunCases, project: Path
 ) -> None:
