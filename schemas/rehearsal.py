@@ -17,6 +17,9 @@ OUTAGE_S: Final = 86_400.0
 Only GPU-hours need the number: nobody knows when stock returns.
 """
 
+RERUN_AFTER_S: Final = 3_600.0
+"""How many seconds after a failed or killed run somebody is assumed to run the command again."""
+
 
 class HazardKind(StrEnum):
     """What goes wrong in one run of a rehearsal; the values are the names of `--hazards`."""
@@ -76,7 +79,8 @@ class HazardOutcome(_RehearsalModel):
 
     hazard: Hazard = Field(description="The hazard.")
     ending: str = Field(
-        description="How the run ended: succeeded, failed, killed, policy-violation, ..."
+        default="succeeded",
+        description="How the run ended: succeeded, failed, killed, policy-violation, ...",
     )
     errors: tuple[str, ...] = Field(default=(), description="Errors of the run.")
     lost_gpus: int = Field(

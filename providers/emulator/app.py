@@ -11,6 +11,7 @@ clock, faults, request log, reset, stop. They need no key; bodies and answers ar
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from typing import Annotated
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -21,7 +22,7 @@ from werkzeug.routing import Rule
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, FaultRule, Faults
 from gpuform.providers.emulator.gate import DROPPED, EmulatedPlatform, EmulatorParts, RequestGate
-from gpuform.providers.emulator.routing import answer_json, answer_validation_error
+from gpuform.providers.emulator.routing import Fleet, answer_json, answer_validation_error
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.platform import list_own_platforms, load_object, platforms
 
@@ -82,6 +83,7 @@ class AdminApi:
         routes.get("/requests")(self._list_requests)
         routes.delete("/requests")(self._clear_requests)
         routes.get("/objects")(self._list_objects)
+        routes.get("/fleet")(self._describe_fleet)
         routes.post("/reset")(self._reset)
         routes.post("/stop")(self._stop_serving)
         return routes
@@ -144,6 +146,33 @@ class AdminApi:
     def _list_objects(self) -> Response:
         """Answer the objects of all emulated platforms, by platform and kind."""
         return answer_json({platform.name: platform.list_objects() for platform in self._platforms})
+
+    def _describe_fleet(self) -> Response:
+        """Answer the machines with GPUs and the stored data of all emulated platforms.
+
+        `{"nodes": [...], "data": [...]}`, each entry with its platform. Objects that have expired
+        by now are removed first.
+        """
+        self._store.remove_expired(self._clock.now())
+        # A platform of another distribution need not describe a fleet.
+        fleets: dict[str, Fleet] = {
+            platform.name: getattr(platform, "describe_fleet", Fleet)()
+            for platform in self._platforms
+        }
+        return answer_json(
+            {
+                "nodes": [
+                    {"platform": name, **asdict(node)}
+                    for name, fleet in fleets.items()
+                    for node in fleet.nodes
+                ],
+                "data": [
+                    {"platform": name, **asdict(data)}
+                    for name, fleet in fleets.items()
+                    for data in fleet.data
+                ],
+            }
+        )
 
     def _stop_serving(self) -> Response:
         """End the serving process if the body names this emulator: `{"emulator": identity}`.

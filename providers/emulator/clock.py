@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from flask import g, has_app_context
+
 from gpuform.providers.emulator.store import Store
 
 
@@ -116,6 +118,11 @@ class Clock:
             # The number keeps actions of one moment in their order; functions cannot be compared.
             heapq.heappush(self._scheduled_actions, (moment, next(self._action_numbers), action))
 
+    def cancel_scheduled(self) -> None:
+        """Forget all scheduled actions that have not been called."""
+        with self._move_lock:
+            self._scheduled_actions.clear()
+
     def _move_to(self, moment: float) -> float:
         """Store the later of now and `moment` (unix seconds) as the time, and return the time."""
         with self._store.transaction():
@@ -134,12 +141,14 @@ Timeline = list[tuple[float, T]]
 def schedule_stages(stages: Sequence[tuple[T, float]], start: float) -> Timeline[T]:
     """Return the timeline of consecutive `stages` from `start`: values, and seconds each lasts.
 
-    The last value stays, whatever its seconds.
+    The last value stays, whatever its seconds. In a request with the fault `slow`, each stage lasts
+    longer by the factor of the fault.
     """
+    factor = g.get("slowness", 1.0) if has_app_context() else 1.0
     timeline: Timeline[T] = []
     for value, seconds in stages:
         timeline.append((start, value))
-        start += seconds
+        start += seconds * factor
     return timeline
 
 

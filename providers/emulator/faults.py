@@ -29,6 +29,7 @@ _EFFECTS = (
     "rolled_back",
     "failing",
     "takes",
+    "slow",
     "status_override",
 )
 
@@ -82,6 +83,9 @@ class FaultRule(BaseModel):
 
     takes: str | None = None
     """Regular expression: a change of size removes the nodes with a matching name first."""
+
+    slow: float | None = Field(default=None, gt=1, allow_inf_nan=False)
+    """The factor by which everything takes longer that the request starts and that has stages."""
 
     status_override: str | None = None
     """The status that objects show. `path` matches the request's path or the object's."""

@@ -106,6 +106,7 @@ class RequestGate:
             request.method, self._strip_prefix(platform), _parse_body(), platform.name
         )
         g.fault = fault
+        g.slowness = fault.slow if fault is not None and fault.slow else 1.0
         if fault is not None and fault.drop is not None:
             request.environ[DROPPED] = True
             # Never sent: any answer keeps the request from its view.

@@ -23,12 +23,10 @@ from gpuform.providers.emulator.routing import (
     answer_json,
 )
 from gpuform.providers.emulator.scp.catalogue import PRODUCTS
-from gpuform.providers.emulator.scp.nodes import ScpInventory
+from gpuform.providers.emulator.scp.nodes import GPUS_PER_NODE, ScpInventory
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.clusters import TensorOneInventory
 from gpuform.providers.emulator.together.operations import TogetherOperations
-
-_GPUS_PER_SCP_NODE = 8
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def _list_scp_nodes(store: Store, now: float) -> Iterator[Node]:
         # A node in ERROR is counted and faulty; a stopped one is not at work.
         if state in ("RUNNING", "EDITING", "ERROR"):
             model = PRODUCTS[node.identity.product_type_id].gpu_model
-            yield Node(node.name, model, _GPUS_PER_SCP_NODE, is_healthy=state != "ERROR")
+            yield Node(node.name, model, GPUS_PER_NODE, is_healthy=state != "ERROR")
 
 
 def _list_tensorone_nodes(store: Store, now: float) -> Iterator[Node]:

@@ -5,7 +5,7 @@ The `routes` module of each platform derives its API from `PlatformApi` and its 
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -100,6 +100,36 @@ def get_fault_effects() -> FaultEffects:
     )
 
 
+@dataclass(frozen=True)
+class FleetNode:
+    """A machine with GPUs; `owner` is the cluster or fabric that the machine belongs to.
+
+    `works` is whether jobs can run there, `is_billed` whether the platform charges its GPUs.
+    """
+
+    owner: str
+    name: str
+    gpus: int
+    works: bool
+    is_billed: bool
+
+
+@dataclass(frozen=True)
+class StoredData:
+    """Storage with data of users; `label` names the storage and its size."""
+
+    key: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What users have on a platform at one moment: machines with GPUs, and stored data."""
+
+    nodes: Sequence[FleetNode] = ()
+    data: Sequence[StoredData] = ()
+
+
 class PlatformApi:
     """The API of one platform, as `app` mounts it at `prefix`."""
 
@@ -135,6 +165,13 @@ class PlatformApi:
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         """Return the users' objects by kind, each with `id`, `name` and `status`."""
         raise NotImplementedError
+
+    def describe_fleet(self) -> Fleet:
+        """Return the nodes with GPUs and the stored data of the platform.
+
+        This default has neither, for platforms that only describe machines.
+        """
+        return Fleet()
 
     def _list_routes(self) -> RouteTable:
         """Return the routes. Views get `_load_platform()` and the named parts of the path."""

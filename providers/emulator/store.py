@@ -234,6 +234,27 @@ class Store:
             self._execute("DELETE FROM objects")
             self.clear_log()
 
+    def compute_digest(self) -> str:
+        """Return a digest of all objects, which differs after each change of an object."""
+        digest = hashlib.sha256()
+        with self._lock:
+            for row in self._db.execute("SELECT kind, id, gone_at, body FROM objects ORDER BY seq"):
+                digest.update(repr(row).encode())
+        return digest.hexdigest()
+
+    def dump(self) -> bytes:
+        """Return a copy of everything in the store, for `restore`: settings, objects and log."""
+        with self._lock:
+            return self._db.serialize()
+
+    def restore(self, copy: bytes) -> None:
+        """Replace everything in the store by a copy of `dump`, the clock's time among it.
+
+        Only for a store in memory, and outside of transactions.
+        """
+        with self._lock:
+            self._db.deserialize(copy)
+
     def _execute(
         self, statement: str, *values: str | float | None
     ) -> list[tuple[str | float, ...]]:

@@ -30,6 +30,10 @@ _COMMANDS = {
     ),
     "preview": ("run_commands", "Show what `up` would change."),
     "review": ("review_commands", "Show saved plans to the people who approve them."),
+    "rehearse": (
+        "rehearse_command",
+        "Show what a plan does when something goes wrong.",
+    ),
     "fetch-plan": (
         "review_commands",
         "Download the reviewed plan of a pull request, to apply the plan.",

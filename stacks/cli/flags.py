@@ -111,7 +111,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         *("preview", "up", "refresh", "destroy", "import", "drift", "expire", "repair"),
         "cancel",
     ),
-    "review": ("review", "fetch-plan", "graph"),
+    "review": ("review", "rehearse", "fetch-plan", "graph"),
     "files": ("new", "validate", "test", "fmt", "convert", "console", "schema", "manifests"),
     "looking": ("status", "logs", "doctor", "orphans", "offers"),
     "access": ("kubeconfig", "ssh-config", "connect", "export-topology"),

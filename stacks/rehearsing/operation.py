@@ -1,18 +1,59 @@
-"""Rehearse the plan of a stack: prepare the inputs, play all hazards, and order the outcomes."""
+"""Rehearse the plan of a stack: collect what may be known, start the processes, order the outcomes.
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+`rehearse` is called by the command and by previews. It reads the state with its secrets sealed, and
+replaces each secret by a placeholder before anything is written for the processes that play.
+"""
 
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from gpuform.providers.permissions import Permission, parse_permissions
+from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.plan import Plan
-from gpuform.schemas.rehearsal import HazardKind, Rehearsal
+from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
+from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import StackSettings, is_secure
+from gpuform.stacks.engine.store import Backend, read_sealed
+from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.gates.file import read_project_gates
+from gpuform.stacks.operations.automation import export_stack
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.results import convert_outputs
+from gpuform.stacks.rehearsing.worker import (
+    UNDISTURBED,
+    PlayProgress,
+    RehearsalSpec,
+    ShareReport,
+    rehearse_share,
+)
+from gpuform.stacks.testing.case_run import CaseRunSpec
+from gpuform.stacks.testing.processes import (
+    ProcessRegistry,
+    SealedProcess,
+    send_result,
+    start_fork_server,
+)
+from gpuform.stacks.testing.runner import find_free_ports
+from gpuform.stacks.testing.seeding import SECRET_PLACEHOLDER
+
+TIME_LIMIT_S: Final = 3600.0
+"""Real seconds after which a rehearsal counts as hanging."""
+_OPERATIONS: Final = ("update", "destroy")
 
 
 class RehearsalError(EngineError):
     """A plan that cannot be rehearsed."""
 
-    help_page = "guides/rehearse"
+    help_page = "reference/commands/review/rehearse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +64,267 @@ class RehearsalOptions:
         hazards: the kinds to play; the run in which nothing goes wrong is always played.
         seed: the seed of the emulator's ids.
         jobs: how many processes play at a time.
-        on_progress: called with the number of hazards played and of all hazards.
+        allow: names of permissions of the run.
+        on_progress: called with the number of hazards played and of all hazards, from any thread.
     """
 
     hazards: tuple[HazardKind, ...] = tuple(HazardKind)
     seed: int = 0
     jobs: int = 2
-    on_progress: Callable[[int, int], None] = field(default=lambda _played, _all: None)
+    allow: tuple[str, ...] = ()
+    on_progress: Callable[[int, int], None] = field(default=lambda _played, _planned: None)
 
 
 def rehearse(
-    stack: SelectedStack, plan: Plan, options: RehearsalOptions = RehearsalOptions()
+    stack: SelectedStack, plan: Plan, options: RehearsalOptions | None = None
 ) -> Rehearsal:
     """Play `plan` of the stack on the emulator under all hazards, and return the outcomes.
 
-    Nothing is written to the stack, and no platform is asked. KeyboardInterrupt ends the processes.
+    Nothing is written to the stack, and no platform is asked. The processes that play end with this
+    call, also at KeyboardInterrupt.
 
     Raises:
         RehearsalError: the plan or the state cannot be played on the emulator.
     """
-    kinds = ", ".join(options.hazards)
-    raise RehearsalError(f"stack {stack.name}: {plan.operation} cannot be rehearsed yet ({kinds})")
+    options = options or RehearsalOptions()
+    if plan.operation not in _OPERATIONS:
+        raise RehearsalError(
+            f"stack {plan.stack}: a plan of `{plan.operation}` cannot be rehearsed",
+            hint="rehearse the plan of an update or a destroy",
+        )
+    if plan.errors:
+        raise RehearsalError(
+            f"the plan of stack {plan.stack} is incomplete: its preview failed",
+            hint="mend the errors of the preview, and rehearse the new plan",
+        )
+    if not plan.has_changes:
+        # Nothing is sent, so that nothing can go wrong.
+        return _build_rehearsal(
+            plan, options, [ShareReport({-1: HazardOutcome(hazard=UNDISTURBED)})]
+        )
+    with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
+        specs = list(_build_specs(stack, plan, options, Path(folder)))
+        reports = _play_shares(specs, options.on_progress)
+    failure = next((report.failure for report in reports if report.failure), "")
+    if failure:
+        raise RehearsalError(
+            f"stack {plan.stack}: the emulator cannot make the plan: {failure}",
+            hint="the state or the program may need something that only the real platform has",
+        )
+    return _build_rehearsal(plan, options, reports)
+
+
+def _build_specs(
+    stack: SelectedStack, plan: Plan, options: RehearsalOptions, folder: Path
+) -> Iterator[RehearsalSpec]:
+    """Write the sealed state, and yield what each process plays, in a folder of its own."""
+    state_file = folder / "state.json"
+    has_state = _write_sealed_state(stack, state_file)
+    project = stack.workspace.project
+    inputs = CaseInputs(
+        stack=stack.name,
+        secrets=_build_secret_placeholders(stack),
+        stack_references=_read_references(stack, plan),
+    )
+    run_options = _build_run_options(plan, options, project.directory)
+    ports = find_free_ports()
+    for share in range(options.jobs):
+        share_folder = folder / str(share)
+        share_folder.mkdir()
+        case = CaseRunSpec(
+            project.path,
+            share_folder,
+            next(ports),
+            inputs,
+            has_predecessor=False,
+            state=state_file if has_state else None,
+        )
+        yield RehearsalSpec(
+            case, plan, run_options, options.hazards, options.seed, share, options.jobs
+        )
+
+
+def _build_run_options(plan: Plan, options: RehearsalOptions, directory: Path) -> RunOptions:
+    """Return the options of the plan's run, one resource at a time, so that every run is the same.
+
+    Gates let everything pass: what they say about the plan is in the plan.
+    """
+    permissions = parse_permissions(",".join(options.allow)) - {Permission.REAL_SCHEDULERS}
+    gates = [f"gate:{gate.name}" for gate in read_project_gates(directory)]
+    known = {item.name for item in fields(RunOptions)}
+    recorded: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in (plan.basis.options if plan.basis else {}).items()
+        if name in known
+    }
+    return replace(
+        RunOptions(**recorded),
+        operation=plan.operation,
+        parallel=1,
+        emulate=False,
+        refresh=False,
+        allow=tuple(sorted({*permissions, *gates})),
+        reviewed=True,
+    )
+
+
+def _write_sealed_state(stack: SelectedStack, file: Path) -> bool:
+    """Write the state without its ciphertexts, and return True unless there are no resources."""
+    deployment = _drop_ciphertexts(export_stack(stack))
+    if not deployment["deployment"].get("resources"):
+        return False
+    file.write_text(json.dumps(deployment), encoding="utf-8")
+    return True
+
+
+def _drop_ciphertexts(value: Any) -> Any:
+    """Return JSON with every secret's ciphertext emptied; the emulator gets placeholders."""
+    if isinstance(value, dict):
+        if value.get(SIGNATURE_KEY) == SECRET_SIGNATURE:
+            return {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": ""}
+        return {key: _drop_ciphertexts(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_drop_ciphertexts(item) for item in value]
+    return value
+
+
+def _build_secret_placeholders(stack: SelectedStack) -> dict[str, Any]:
+    """Return a placeholder for each encrypted value of the stack's configuration, by key."""
+    settings = StackSettings.load(stack.workspace.project, stack.name)
+    return {
+        key: _replace_secure(value) for key, value in settings.config.items() if is_secure(value)
+    }
+
+
+def _replace_secure(value: Any) -> Any:
+    """Return a value of a settings file with each encrypted text replaced by the placeholder."""
+    if isinstance(value, Mapping):
+        if set(value) == {"secure"}:
+            return SECRET_PLACEHOLDER
+        return {key: _replace_secure(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replace_secure(item) for item in value]
+    return value
+
+
+def _read_references(stack: SelectedStack, plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return the outputs of the stacks that the plan reads, by PROJECT/STACK, without secrets."""
+    backend = stack.workspace.backend
+    names = [name.removeprefix("organization/") for name in plan.stack_references]
+    return {name: _read_outputs(backend, name) for name in names}
+
+
+def _read_outputs(backend: Backend, name: str) -> dict[str, Any]:
+    """Return the outputs of PROJECT/STACK, with placeholders for secrets; {} without a state."""
+    project, _, other_stack = name.partition("/")
+    if not backend.exists(project, other_stack):
+        return {}
+    resources = read_sealed(backend, project, other_stack).snapshot.resources
+    root = next((item.outputs for item in resources if item.type == STACK_TYPE), {})
+    return {
+        key: SECRET_PLACEHOLDER if output.secret else output.value
+        for key, output in convert_outputs(root).items()
+    }
+
+
+class _ShareProcess(SealedProcess):
+    """The process of one share, which reports its progress."""
+
+    def __init__(
+        self,
+        spec: RehearsalSpec,
+        processes: ProcessRegistry,
+        on_progress: Callable[[PlayProgress], None],
+    ) -> None:
+        super().__init__(spec.case, processes, TIME_LIMIT_S)
+        self._rehearsal_spec = spec
+        self._on_progress = on_progress
+
+    def handle_message(self, answer: Any) -> bool:
+        """Pass the progress on."""
+        if isinstance(answer, PlayProgress):
+            self._on_progress(answer)
+        return isinstance(answer, PlayProgress)
+
+    def run(self) -> ShareReport:
+        """Play the share, and return the report. Raises RehearsalError without a report."""
+        report, code = self.run_in_process(_rehearse_in_process, self._rehearsal_spec)
+        if isinstance(report, ShareReport):
+            return report
+        reason = self.error or f"a process of the rehearsal exited with {code}{self.read_output()}"
+        raise RehearsalError(f"the rehearsal ended early: {reason}")
+
+
+def _rehearse_in_process(spec: RehearsalSpec, sender: Connection) -> None:
+    """Play a share in this new process, and send progress and report."""
+    send_result(spec.case, sender, lambda: rehearse_share(spec, sender.send))
+
+
+def _play_shares(
+    specs: list[RehearsalSpec], on_progress: Callable[[int, int], None]
+) -> list[ShareReport]:
+    """Play all shares at a time, and return their reports. An exception kills the processes."""
+    start_fork_server()
+    processes = ProcessRegistry()
+    progress = [PlayProgress(0, 0)] * len(specs)
+    lock = threading.Lock()
+
+    def play(spec: RehearsalSpec) -> ShareReport:
+        def report_progress(done: PlayProgress) -> None:
+            with lock:
+                progress[spec.share] = done
+                played = sum(item.played for item in progress)
+                on_progress(played, sum(item.planned for item in progress))
+
+        return _ShareProcess(spec, processes, report_progress).run()
+
+    pool = ThreadPoolExecutor(len(specs))
+    try:
+        return list(pool.map(play, specs))
+    # Also Ctrl-C: the processes lead groups of their own, and do not receive it.
+    except BaseException:
+        processes.kill_all()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _build_rehearsal(
+    plan: Plan, options: RehearsalOptions, reports: list[ShareReport]
+) -> Rehearsal:
+    """Return the outcomes of all shares, the worst first; equal ones in the order of the plan."""
+    numbered: dict[int, HazardOutcome] = {}
+    for report in reports:
+        numbered.update(report.outcomes)
+    # Equal outcomes stay in the order of their numbers, whichever process has played them.
+    ordered = [numbered[number] for number in sorted(numbered)]
+    ordered.sort(key=lambda outcome: outcome.severity, reverse=True)
+    return Rehearsal(
+        project=plan.project,
+        stack=plan.stack,
+        seed=options.seed,
+        outcomes=tuple(ordered),
+        not_played=tuple(_list_unplayed(options, numbered.values())),
+        differences=reports[0].differences,
+    )
+
+
+_REASONS_NOT_PLAYED: Final[Mapping[HazardKind, str]] = {
+    HazardKind.NO_CAPACITY: "the plan asks for no GPUs",
+    HazardKind.QUOTA: "the plan asks for no GPUs",
+    HazardKind.NEVER_READY: "the plan creates no GPUs",
+    HazardKind.NODE_FAILURE: "the plan updates no resource of which an emulated node stays",
+    HazardKind.NO_CREDIT: "the plan changes nothing on a platform with prepaid credit",
+    HazardKind.JOB_STARTS: "the plan removes no node with a scheduler that the emulator has",
+}
+
+
+def _list_unplayed(options: RehearsalOptions, outcomes: Any) -> Iterator[UnplayedHazard]:
+    """Yield the hazards without an outcome, with the reason."""
+    played = {outcome.hazard.kind for outcome in outcomes}
+    for kind in HazardKind:
+        if kind in played:
+            continue
+        is_chosen = kind in options.hazards
+        reason = _REASONS_NOT_PLAYED.get(kind, "the plan sends no request that changes something")
+        yield UnplayedHazard(kind=kind, reason=reason if is_chosen else "not chosen by --hazards")

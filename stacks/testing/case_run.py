@@ -102,9 +102,9 @@ def run_case(spec: CaseRunSpec, on_plan: Callable[[Plan], None]) -> RunReport:
     `on_plan` is called with the plan before anything is changed: a killed run returns no report.
     Replaces the platforms' and Pulumi's variables of this process's environment.
     """
-    with _serve_emulator(spec) as server:
+    with serve_emulator(spec) as server:
         started_at, initial_names = server.clock.now(), []
-        case_stack = _CaseStack(spec, on_plan)
+        case_stack = CaseStack(spec, on_plan)
         events = CaseEvents(server, spec.inputs.events or (), spec.folder / _EVENTS_FILE)
         try:
             selected = case_stack.prepare(server)
@@ -134,8 +134,8 @@ def inspect_killed_run(spec: CaseRunSpec) -> RunReport:
 
     The report has no plan and no duration, which died with the run.
     """
-    with _serve_emulator(spec) as server:
-        case_stack = _CaseStack(spec, lambda _plan: None)
+    with serve_emulator(spec) as server:
+        case_stack = CaseStack(spec, lambda _plan: None)
         case_stack.collect_secrets()
         events = CaseEvents.load_after_kill(
             server, spec.inputs.events or (), spec.folder / _EVENTS_FILE
@@ -151,13 +151,16 @@ def inspect_killed_run(spec: CaseRunSpec) -> RunReport:
 
 
 @contextmanager
-def _serve_emulator(spec: CaseRunSpec) -> Iterator[Server]:
+def serve_emulator(
+    spec: CaseRunSpec, *, in_memory: bool = False, seed: str = _SEED
+) -> Iterator[Server]:
     """Serve the case's emulator, which everything in this process contacts from now on.
 
-    The environment variables of platforms, Pulumi and gpuform are replaced, and stay replaced.
+    With `in_memory` the emulator's objects are in no file. The environment variables of platforms,
+    Pulumi and gpuform are replaced, and stay replaced.
     """
-    store = spec.folder / "emulator.db"
-    with serve(spec.port, store, seed=_SEED, start=_START_TIMESTAMP) as server:
+    store = None if in_memory else spec.folder / "emulator.db"
+    with serve(spec.port, store, seed=seed, start=_START_TIMESTAMP) as server:
         # Settings of the person who runs the tests must not change the result.
         for name in list(os.environ):
             if name.startswith(_ENVIRONMENT_PREFIXES) or name in _list_platform_variables():
@@ -220,7 +223,7 @@ def _reject_real_schedulers(permission: str) -> None:
         )
 
 
-class _CaseStack:
+class CaseStack:
     """The stack of a case: its project, workspace, settings and secrets, and the run on it."""
 
     def __init__(self, spec: CaseRunSpec, on_plan: Callable[[Plan], None]) -> None:

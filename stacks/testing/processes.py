@@ -93,11 +93,15 @@ class ProcessRegistry:
         return self._is_cancelled
 
 
-class CaseProcess:
-    """The process of one case's run, with at most `time_limit_s` real seconds.
+EntryPoint = Callable[[Any, Connection], None]
+"""What a new process calls, with its argument and the connection for its answers."""
 
-    After `run`, `error` says why the run has no report; it is empty otherwise. `processes` kills
-    the process together with others; None means that nobody does.
+
+class SealedProcess:
+    """A process in the folder of `spec`, with at most `time_limit_s` real seconds.
+
+    `error` is the traceback that the process has sent, or that its time is over; empty otherwise.
+    `processes` kills the process together with others; None means that nobody does.
     """
 
     def __init__(
@@ -109,40 +113,21 @@ class CaseProcess:
         self._spec = spec
         self._processes = processes or ProcessRegistry()
         self._time_limit_s = time_limit_s
-        self._plan: Plan | None = None
         self.error = ""
 
-    def run(self) -> RunReport | None:
-        """Run the case in a new process and return the report, or None without one.
+    def handle_message(self, answer: Any) -> bool:
+        """Return True if the answer of the process is a message, and not its result."""
+        del answer
+        return False
 
-        If an event of the case killed the process, a second process reports the final state. For
-        None, `error` says why. Raises RunsCancelled if all runs were cancelled meanwhile.
+    def run_in_process(self, entry_point: EntryPoint, argument: Any) -> tuple[Any, int | None]:
+        """Return the last answer of a new process, or None, and the process's exit code.
+
+        Raises RunsCancelled if all processes were cancelled meanwhile.
         """
-        answer, code = self._run_in_process(run_case_in_process)
-        if isinstance(answer, RunReport):
-            return answer
-        # A negative exit code is the number of the signal.
-        is_killed = code is not None and code < 0 and not self.error
-        if is_killed and self._has_kill_event:
-            report, _ = self._run_in_process(inspect_killed_run_in_process)
-            if isinstance(report, RunReport):
-                return replace(report, plan=self._plan)
-        error = self.error or f"the process of the run exited with {code}{self._read_output()}"
-        self.error = Redactor((self._spec.inputs.secrets or {}).values()).redact(error)
-        return None
-
-    @property
-    def _has_kill_event(self) -> bool:
-        """Return True if an event of the case kills the run."""
-        return any(event.kill for event in self._spec.inputs.events or ())
-
-    def _run_in_process(
-        self, entry_point: Callable[[CaseRunSpec, Connection], None]
-    ) -> tuple[Any, int | None]:
-        """Return the last answer of a new process, or None, and the process's exit code."""
         context = _get_start_context()
         receiver, sender = context.Pipe()
-        process = context.Process(target=entry_point, args=(self._spec, sender), daemon=True)
+        process = context.Process(target=entry_point, args=(argument, sender), daemon=True)
         with receiver:
             try:
                 self._processes.start(process)
@@ -162,28 +147,24 @@ class CaseProcess:
     def _receive_answer(self, receiver: Connection, process: BaseProcess) -> Any:
         """Return the last answer of the process, or None; kill the process after the time limit.
 
-        A plan or a traceback sent by the process goes into `_plan` or `error`.
+        Messages are handled; a traceback sent by the process goes into `error`.
         """
         last_answer: Any = None
         deadline = time.monotonic() + self._time_limit_s
         with contextlib.suppress(EOFError, ConnectionResetError):
             while receiver.poll(max(deadline - time.monotonic(), 0)):
                 answer = receiver.recv()
-                if isinstance(answer, Plan):
-                    self._plan = answer
-                elif isinstance(answer, str):
-                    self.error = answer + self._read_output()
-                else:
+                if isinstance(answer, str):
+                    self.error = answer + self.read_output()
+                elif not self.handle_message(answer):
                     last_answer = answer
             # Reached only when `poll` has timed out: at the process's end `recv` raises EOFError.
             kill_with_children(process)
             time_limit = format_duration(self._time_limit_s)
-            self.error = (
-                f"the run did not end within {time_limit} of real time{self._read_output()}"
-            )
+            self.error = f"the run did not end within {time_limit} of real time{self.read_output()}"
         return last_answer
 
-    def _read_output(self) -> str:
+    def read_output(self) -> str:
         """Return a newline and what the process printed; "" for no output or an unreadable file."""
         try:
             output = (self._spec.folder / _OUTPUT_FILE).read_text(
@@ -192,6 +173,42 @@ class CaseProcess:
         except OSError:
             return ""
         return f"\n{output.rstrip()}" if output.strip() else ""
+
+
+class CaseProcess(SealedProcess):
+    """The process of one case's run. After `run`, `error` says why the run has no report."""
+
+    _plan: Plan | None = None
+
+    def handle_message(self, answer: Any) -> bool:
+        """Keep the plan that the run has sent before it changed anything."""
+        if isinstance(answer, Plan):
+            self._plan = answer
+        return isinstance(answer, Plan)
+
+    def run(self) -> RunReport | None:
+        """Run the case in a new process and return the report, or None without one.
+
+        If an event of the case killed the process, a second process reports the final state. For
+        None, `error` says why. Raises RunsCancelled if all runs were cancelled meanwhile.
+        """
+        answer, code = self.run_in_process(run_case_in_process, self._spec)
+        if isinstance(answer, RunReport):
+            return answer
+        # A negative exit code is the number of the signal.
+        is_killed = code is not None and code < 0 and not self.error
+        if is_killed and self._has_kill_event:
+            report, _ = self.run_in_process(inspect_killed_run_in_process, self._spec)
+            if isinstance(report, RunReport):
+                return replace(report, plan=self._plan)
+        error = self.error or f"the process of the run exited with {code}{self.read_output()}"
+        self.error = Redactor((self._spec.inputs.secrets or {}).values()).redact(error)
+        return None
+
+    @property
+    def _has_kill_event(self) -> bool:
+        """Return True if an event of the case kills the run."""
+        return any(event.kill for event in self._spec.inputs.events or ())
 
 
 def kill_with_children(process: BaseProcess) -> None:
@@ -209,15 +226,15 @@ def kill_with_children(process: BaseProcess) -> None:
 
 def run_case_in_process(spec: CaseRunSpec, sender: Connection) -> None:
     """Run the case in this new process, and send the plan and then the report."""
-    _send_result(spec, sender, lambda: run_case(spec, sender.send))
+    send_result(spec, sender, lambda: run_case(spec, sender.send))
 
 
 def inspect_killed_run_in_process(spec: CaseRunSpec, sender: Connection) -> None:
     """Send a report about the state and objects left by a killed run, from this new process."""
-    _send_result(spec, sender, lambda: inspect_killed_run(spec))
+    send_result(spec, sender, lambda: inspect_killed_run(spec))
 
 
-def _send_result(spec: CaseRunSpec, sender: Connection, work: Callable[[], object]) -> None:
+def send_result(spec: CaseRunSpec, sender: Connection, work: Callable[[], object]) -> None:
     """Seal this process, send the result of `work`, and end the process without returning.
 
     If `work` raises an exception, its traceback is sent as text. Before `work`, the process leads a

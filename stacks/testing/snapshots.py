@@ -269,4 +269,9 @@ def _replace_volatile_values(value: Any, names: Mapping[str, str], redactor: Red
         return value
     for id_, name in names.items():
         value = value.replace(id_, f"[id of {name}]")
-    return redactor.redact(_EMULATOR.sub("[emulator]", value))
+    return redactor.redact(mask_emulator_addresses(value))
+
+
+def mask_emulator_addresses(text: str) -> str:
+    """Return the text with the addresses of emulators masked, whose ports no two runs share."""
+    return _EMULATOR.sub("[emulator]", text)

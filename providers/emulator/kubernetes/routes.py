@@ -44,7 +44,7 @@ from gpuform.providers.emulator.kubernetes.settings import (
 )
 from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, stream_events
 from gpuform.providers.emulator.kubernetes.verbs import MERGE_PATCH, ObjectAddress
-from gpuform.providers.emulator.routing import PlatformApi, answer_json
+from gpuform.providers.emulator.routing import Fleet, PlatformApi, StoredData, answer_json
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.operations import TogetherOperations
 
@@ -117,6 +117,32 @@ class KubernetesApi(PlatformApi):
         return {
             "volume_claims": [_claim_to_json(cluster_id, claim) for cluster_id, claim in claims]
         }
+
+    def describe_fleet(self) -> Fleet:
+        """Return the claims whose volumes a storage class has provisioned.
+
+        The data of other claims is on a volume of the platform, which outlives the claim.
+        """
+        with self._store.transaction():
+            now = self._clock.now()
+            claims = [
+                (cluster.cluster_id, claim)
+                for cluster in TogetherOperations(self._store, now).list_clusters()
+                if cluster.get_status(now) != "Deleting"
+                for claim in ClusterObjects(self._store, cluster.cluster_id, now).list_objects(
+                    CLAIM
+                )
+                if claim["spec"].get("storageClassName")
+            ]
+        return Fleet(
+            data=[
+                StoredData(
+                    f"{cluster_id}/{claim['metadata']['namespace']}/{claim['metadata']['name']}",
+                    f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']}",
+                )
+                for cluster_id, claim in claims
+            ]
+        )
 
     def _answer_request(self, cluster_id: str, path: str) -> Response:
         """Answer an admitted request to a cluster's API: discovery, objects, lists, watch or exec.

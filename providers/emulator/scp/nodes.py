@@ -33,6 +33,9 @@ T = TypeVar("T")
 FABRIC_APPEARS_SECONDS = 120.0
 """Seconds from the create call until the nodes of a new fabric show its id; ours."""
 
+GPUS_PER_NODE = 8
+"""Every server type of the document is a machine with eight GPUs."""
+
 _CREATION_STAGES = (("CREATING", 900.0), ("RUNNING", 0.0))
 _FAILURE_STAGES = (("CREATING", 600.0), ("ERROR", 0.0))
 _STOP_STAGES = (("STOPPING", 120.0), ("STOPPED", 0.0))

@@ -15,6 +15,8 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.routing import (
+    Fleet,
+    FleetNode,
     PlatformApi,
     PlatformControls,
     RouteTable,
@@ -31,7 +33,7 @@ from gpuform.providers.emulator.scp.access import (
 )
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID, ScpApiError, ScpMessage
 from gpuform.providers.emulator.scp.creating import create_nodes
-from gpuform.providers.emulator.scp.nodes import ScpInventory
+from gpuform.providers.emulator.scp.nodes import GPUS_PER_NODE, ScpInventory
 from gpuform.providers.emulator.scp.operations import (
     ScpRequestContext,
     assign_nat,
@@ -153,6 +155,27 @@ class ScpApi(PlatformApi):
                     for fabric in inventory.list_fabrics()
                 ],
             }
+
+    def describe_fleet(self) -> Fleet:
+        """Return the live nodes, each with the 8 GPUs that all server types have.
+
+        Stopped nodes do not work, and neither do nodes being created or terminated.
+        """
+        with self._store.transaction():
+            inventory = self._load_platform().inventory
+            now = inventory.now
+            return Fleet(
+                [
+                    FleetNode(
+                        node.get_membership(now).fabric_name,
+                        node.name,
+                        GPUS_PER_NODE,
+                        works=node.get_state(now) in ("RUNNING", "EDITING"),
+                        is_billed=node.get_state(now) != "TERMINATING",
+                    )
+                    for node in inventory.list_live_nodes()
+                ]
+            )
 
     def _load_platform(self) -> ScpRequestContext:
         """Return the request's context: the objects at the clock's time, the settings, the faults.

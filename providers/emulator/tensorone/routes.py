@@ -18,9 +18,12 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.routing import (
+    Fleet,
+    FleetNode,
     PlatformApi,
     PlatformControls,
     RouteTable,
+    StoredData,
     answer_json,
     get_fault_effects,
 )
@@ -170,6 +173,45 @@ class TensorOneApi(PlatformApi):
                     for snapshot in inventory.list_snapshots()
                 ],
             }
+
+    def describe_fleet(self) -> Fleet:
+        """Return each cluster as one machine and as storage, and the snapshots.
+
+        A cluster's own storage ends with the cluster.
+        """
+        with self._store.transaction():
+            inventory = self._load_platform().inventory
+            now = inventory.now
+            clusters = [
+                cluster
+                for cluster in inventory.list_clusters()
+                if cluster.get_status(now) != "deleting"
+            ]
+            return Fleet(
+                [
+                    FleetNode(
+                        cluster.details.name,
+                        cluster.details.name,
+                        cluster.spec.gpu_count,
+                        works=cluster.get_status(now) == "running",
+                        is_billed=cluster.get_status(now) in ("starting", "running"),
+                    )
+                    for cluster in clusters
+                ],
+                [
+                    StoredData(
+                        cluster.cluster_id,
+                        f"storage of cluster {cluster.details.name}, {cluster.spec.storage_gb} GB",
+                    )
+                    for cluster in clusters
+                ]
+                + [
+                    StoredData(
+                        snapshot.snapshot_id, f"snapshot {snapshot.name}, {snapshot.size_gb} GB"
+                    )
+                    for snapshot in inventory.list_snapshots()
+                ],
+            )
 
     def _load_platform(self) -> TensorOneRequestContext:
         """Return the objects at the clock's present time, the settings and the fault's effects."""

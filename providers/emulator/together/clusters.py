@@ -17,6 +17,7 @@ from gpuform.providers.emulator.clock import (
     schedule_stages,
     select_past_steps,
 )
+from gpuform.providers.emulator.routing import FleetNode
 from gpuform.providers.emulator.together.catalogue import MACHINES, DriverVersion, Machine
 from gpuform.providers.emulator.together.nodes import (
     CONTROL_PLANE_SIZE,
@@ -214,6 +215,29 @@ class Cluster(BaseModel, frozen=True):
     def is_progressing(self) -> bool:
         """Return whether the last planned status is `Ready`: the cluster is usable or will be."""
         return bool(self.statuses) and self.statuses[-1][1] == "Ready"
+
+    def list_fleet_nodes(self, now: float) -> list[FleetNode]:
+        """Return the workers that the platform charges, with those that are still to come.
+
+        A worker works from the time when the cluster was first Ready, and not while the cluster is
+        paused or being deleted. Ours: the platform charges workers from the request on.
+        """
+        status, gpus = self.get_status(now), self.settings.machine.num_gpus
+        has_been_ready = any(
+            at_status == "Ready" for _, at_status in select_past_steps(self.statuses, now)
+        )
+        is_off = status in ("Deleting", "Paused", PAUSED_WITHOUT_CREDIT)
+        return [
+            FleetNode(
+                self.settings.cluster_name,
+                node.host_name,
+                gpus,
+                works=has_been_ready and not is_off and node.is_running(now),
+                is_billed=not is_off,
+            )
+            for node in (*self.workers, *self.preemptible)
+            if not node.has_left(now)
+        ]
 
     def plan_creation(
         self, now: float, start: float, new_id: Callable[[], str], *, is_stuck: bool

@@ -8,15 +8,17 @@ from typing import Any
 from flask import Request, Response, request
 from pydantic import BaseModel, ConfigDict
 
-from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.clock import Clock, get_value_at
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.kubernetes.controls import KubernetesControls
 from gpuform.providers.emulator.kubernetes.routes import KubernetesApi
 from gpuform.providers.emulator.routing import (
+    Fleet,
     PlatformApi,
     PlatformControls,
     RouteTable,
+    StoredData,
     answer_json,
     get_fault_effects,
 )
@@ -125,6 +127,28 @@ class TogetherApi(PlatformApi):
                     for volume in operations.list_volumes()
                 ],
             }
+
+    def describe_fleet(self) -> Fleet:
+        """Return the workers of all clusters, and the volumes."""
+        with self._store.transaction():
+            operations = self._load_platform()
+            now = operations.now
+            volumes = operations.list_volumes()
+            return Fleet(
+                [
+                    node
+                    for cluster in operations.list_clusters()
+                    for node in cluster.list_fleet_nodes(now)
+                ],
+                [
+                    StoredData(
+                        volume.volume_id,
+                        f"volume {volume.volume_name}, {get_value_at(volume.sizes, now)} TiB",
+                    )
+                    for volume in volumes
+                    if volume.get_status(now) != "deleting"
+                ],
+            )
 
     def _load_platform(self) -> TogetherOperations:
         """Return Together's operations at the clock's present time, without expired objects."""

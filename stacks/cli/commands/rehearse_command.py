@@ -1,0 +1,242 @@
+"""Run `gpuform rehearse`: play a plan on the emulator while something goes wrong.
+
+`stacks/rehearsing` plays; this module reads or makes the plan, and prints the result.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuform.schemas.rehearsal import HazardKind
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import add_multi_stack_flags, emulate_flag, reject_filter_without_all
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
+
+if TYPE_CHECKING:
+    from gpuform.schemas.plan import Plan
+    from gpuform.schemas.rehearsal import Rehearsal
+    from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+    from gpuform.stacks.rehearsing import RehearsalOptions
+
+_NAMES = tuple(str(kind) for kind in HazardKind)
+
+
+def _parse_hazards(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[HazardKind, ...]:
+    """Return the hazards of a comma-separated list; all without the flag. A callback of click."""
+    if value is None:
+        return tuple(HazardKind)
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    unknown = [name for name in names if name not in _NAMES]
+    if unknown or not names:
+        raise click.BadParameter(
+            f"unknown hazard {', '.join(unknown) or repr(value)}; known: {', '.join(_NAMES)}",
+            context,
+            parameter,
+        )
+    return tuple(HazardKind(name) for name in names)
+
+
+@click.command()
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The saved plan to rehearse; default: a plan that the command makes now.",
+)
+@click.option(
+    "--hazards",
+    metavar="NAME[,NAME]",
+    callback=_parse_hazards,
+    help=f"Only these hazards: {', '.join(_NAMES)}.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the emulator."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of processes that play at a time; default: the number of processors.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="NAME",
+    help="Permissions of the rehearsed run, as of `gpuform up`.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@emulate_flag
+@add_multi_stack_flags
+@add_stack_flags
+def rehearse(  # noqa: PLR0913, PLR0917 - the flags
+    plan_file: Path | None,
+    hazards: tuple[HazardKind, ...],
+    seed: int,
+    jobs: int | None,
+    allow: tuple[str, ...],
+    as_json: bool,
+    emulate: bool,
+    every_stack: bool,
+    filters: tuple[str, ...],
+) -> int:
+    """Show what a plan does when something goes wrong, before anybody approves it.
+
+    Plays the plan on an emulator that has the objects of the stack's state: once undisturbed, and
+    then once for each hazard, such as no capacity, a lost request, a killed run, or a node that
+    never becomes ready. For each hazard it shows the GPUs that do not work and for how long, ended
+    jobs, lost data, cost, what is left half done, and the command that completes the plan. The
+    worst comes first. Advice is rehearsed too, and shown only if it avoids the loss.
+
+    Changes nothing: the processes that play have no credentials, and reach only the emulator. The
+    same plan and seed give the same result.
+
+    \b
+    Examples:
+      gpuform rehearse --stack prod
+      gpuform rehearse --plan plan.json --hazards no-capacity,killed
+      gpuform rehearse --all --json
+    """
+    from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.opening.emulator import require_emulator  # noqa: PLC0415 - as above
+    from gpuform.stacks.rehearsing import RehearsalOptions  # noqa: PLC0415 - as above
+
+    reject_filter_without_all(every_stack=every_stack, filters=filters)
+    with open_session() as session, raise_on_signals():
+        require_emulator()
+        options = RehearsalOptions(
+            hazards=hazards,
+            seed=seed,
+            jobs=jobs or os.cpu_count() or 1,
+            allow=allow,
+            on_progress=_create_progress(session),
+        )
+        if every_stack:
+            return _rehearse_all(session, filters, plan_file, options, (as_json, emulate))
+        return _rehearse_one(session, plan_file, options, as_json=as_json, emulate=emulate)
+
+
+def _rehearse_one(
+    session: Session,
+    plan_file: Path | None,
+    options: "RehearsalOptions",
+    *,
+    as_json: bool,
+    emulate: bool,
+) -> int:
+    """Rehearse the plan of one stack, and print the result."""
+    from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.stack_runs import is_continued_in_virtualenv  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.plans.plan_file import read_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.rehearsing import rehearse as rehearse_plan  # noqa: PLC0415 - as above
+
+    workspace = find_workspace(session)
+    if is_continued_in_virtualenv(workspace.project):
+        return SUCCESS
+    selected = select_stack(session, workspace)
+    plan = (
+        read_plan(plan_file)
+        if plan_file is not None
+        else _make_plan(session, selected, options.allow, emulate=emulate)
+    )
+    if plan is None:
+        return FAILED
+    rehearsal = rehearse_plan(selected, plan, options)
+    if as_json:
+        session.screen.write(rehearsal.model_dump_json(indent=2) + "\n")
+    else:
+        _print_rehearsals(session, [rehearsal])
+    return SUCCESS
+
+
+def _rehearse_all(
+    session: Session,
+    filters: tuple[str, ...],
+    plan_file: Path | None,
+    options: "RehearsalOptions",
+    flags: tuple[bool, bool],
+) -> int:
+    """Rehearse the plan of each chosen stack, in the order of the stacks, and print the results."""
+    from gpuform.schemas.rehearsal import StacksRehearsal  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.opening import select_stack  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.stack_selection import order_stacks  # noqa: PLC0415 - as above
+    from gpuform.stacks.multi_stack import sort_by_dependencies  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.plans.plan_file import read_stacks_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.rehearsing import rehearse as rehearse_plan  # noqa: PLC0415 - as above
+
+    as_json, emulate = flags
+    order, names = order_stacks(session, filters, runs_programs=True)
+    plans = {
+        f"{plan.project}/{plan.stack}": plan
+        for plan in (read_stacks_plan(plan_file).plans if plan_file else ())
+    }
+    rehearsals = []
+    for name in sort_by_dependencies(order.dependencies):
+        if name not in names:
+            continue
+        stack = order.workspace.stacks[name]
+        selected = select_stack(session, stack.open_workspace(session.environ), stack.stack)
+        plan = plans.get(name)
+        if plan is None and plan_file is None:
+            plan = _make_plan(session, selected, options.allow, emulate=emulate)
+            if plan is None:
+                return FAILED
+        if plan is not None and plan.has_changes:
+            rehearsals.append(rehearse_plan(selected, plan, options))
+    if as_json:
+        result = StacksRehearsal(rehearsals=tuple(rehearsals))
+        session.screen.write(result.model_dump_json(indent=2) + "\n")
+    elif not rehearsals:
+        session.screen.print("No plan changes anything: there is nothing to rehearse.")
+    else:
+        _print_rehearsals(session, rehearsals)
+    return SUCCESS
+
+
+def _make_plan(
+    session: Session, selected: "SelectedStack", allow: tuple[str, ...], *, emulate: bool
+) -> "Plan | None":
+    """Return the plan of a preview, or None with its errors on stderr if the preview fails."""
+    from gpuform.stacks.operations import automation  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.runs.options import RunOptions  # noqa: PLC0415 - as above
+
+    result = automation.preview(selected, RunOptions(allow=allow, emulate=emulate))
+    if result.plan is None:
+        for diagnostic in result.diagnostics:
+            if diagnostic.severity == "error":
+                session.screen.warn(f"error: {diagnostic.message}")
+    return result.plan
+
+
+def _print_rehearsals(session: Session, rehearsals: "list[Rehearsal]") -> None:
+    """Print rehearsals as text, with an empty line between two of them."""
+    from gpuform.stacks.review.text.rehearsal_text import render_rehearsal  # noqa: PLC0415 - not for help
+
+    blocks = ["\n".join(render_rehearsal(item, session.screen.paint)) for item in rehearsals]
+    session.screen.print("\n\n".join(blocks))
+
+
+def _create_progress(session: Session) -> Callable[[int, int], None]:
+    """Return a function that shows the progress on stderr: each hazard on a terminal, else few."""
+    screen = session.screen
+    last_shares: list[int] = []
+
+    def show(played: int, planned: int) -> None:
+        text = f"rehearsed {played} of {planned} hazards"
+        if screen.interactive:
+            ending = "\n" if played == planned else ""
+            screen.err.write(f"\r{text}{ending}")
+            screen.err.flush()
+            return
+        # A log gets a line for each quarter.
+        share = 4 * played // planned if planned else 0
+        if share and share not in last_shares:
+            last_shares.append(share)
+            screen.warn(text)
+
+    return show

@@ -1,0 +1,368 @@
+"""Decide which hazards a plan meets at which requests, and let them happen on the emulator.
+
+`list_plays` reads the points of the undisturbed run; `HazardInjector` carries out a play.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from gpuform.providers.emulator.server import Server
+from gpuform.schemas.plan import ResourceChange
+from gpuform.schemas.rehearsal import Hazard, HazardKind
+from gpuform.stacks.engine.planning import Op
+from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner
+from gpuform.stacks.rehearsing.jobs import StartedJob, find_id, send_control, start_job
+from gpuform.stacks.rehearsing.points import Interruption, Point, PointGroup, RequestLost
+from gpuform.stacks.testing.case_run import get_address
+
+SLOWNESS: Final = 3.0
+"""By what factor the platform is slower in the hazard `slow-platform`."""
+OUTAGES: Final = (HazardKind.NO_CAPACITY, HazardKind.QUOTA, HazardKind.NO_CREDIT)
+"""Hazards that last until the platform or somebody else ends them."""
+STARTED_JOB: Final = "started-after-the-plan"
+_RATE_LIMITED_REQUESTS: Final = 5
+_RETRY_AFTER_S: Final = 30
+_WRITING_METHODS: Final = ("POST", "PUT", "PATCH")
+
+When = Literal["before", "after"]
+_MOMENTS: Final[tuple[When, ...]] = ("before", "after")
+
+
+@dataclass(frozen=True, slots=True)
+class HazardPlay:
+    """A hazard at a request; `point` is None for a hazard of the whole run.
+
+    `owner` are the cluster's or fabric's GPUs that the hazard concerns, and `node` the node.
+    """
+
+    hazard: Hazard
+    point: Point | None = None
+    when: When = "before"
+    owner: Owner | None = None
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedPlan:
+    """What the undisturbed run has shown.
+
+    Attributes:
+        changes: the plan's changes by URN.
+        groups: the requests that change something.
+        owners: the owner of each resource's GPUs, by URN.
+        before, after: the fleet at the start and at the end.
+    """
+
+    changes: Mapping[str, ResourceChange]
+    groups: Sequence[PointGroup]
+    owners: Mapping[str, Owner]
+    before: FleetState
+    after: FleetState
+
+    def list_chosen(self) -> Iterator[tuple[PointGroup, Point]]:
+        """Yield the points to play with their groups."""
+        for group in self.groups:
+            for point in group.chosen:
+                yield group, point
+
+    def count_gpus(self, urn: str) -> int:
+        """Return the GPUs of a resource, before or after its change, whichever is more."""
+        owner = self.owners.get(urn)
+        if owner is None:
+            return 0
+        return max(self.before.working.get(owner, 0), self.after.working.get(owner, 0))
+
+    def name(self, point: Point) -> str:
+        """Return the address of a point's resource: clusters.train."""
+        return get_address(point.type, point.urn)
+
+    def is_after_deletion(self, point: Point) -> bool:
+        """Return True if the same resource has lost an object or nodes before this request."""
+        return any(
+            other.urn == point.urn
+            and other.number < point.number
+            and (other.op is Op.DELETE_REPLACED or other.method == "DELETE")
+            for group in self.groups
+            for other in group.points
+        )
+
+
+def list_plays(learned: LearnedPlan, kinds: Iterable[HazardKind]) -> list[HazardPlay]:
+    """Return the plays of all hazards of `kinds`, in a fixed order."""
+    listers: dict[HazardKind, Callable[[LearnedPlan], Iterator[HazardPlay]]] = {
+        HazardKind.NO_CAPACITY: _list_no_capacity,
+        HazardKind.LOST_REQUEST: _list_lost_requests,
+        HazardKind.KILLED: _list_kills,
+        HazardKind.NEVER_READY: _list_never_ready,
+        HazardKind.NODE_FAILURE: _list_node_failures,
+        HazardKind.NO_CREDIT: _list_no_credit,
+        HazardKind.JOB_STARTS: _list_job_starts,
+        HazardKind.QUOTA: _list_quotas,
+        HazardKind.RATE_LIMIT: _list_rate_limits,
+        HazardKind.SLOW_PLATFORM: _list_slow_platform,
+    }
+    # In the order of the enumeration, whatever the order on the command line.
+    wanted = set(kinds)
+    return [
+        play
+        for kind in HazardKind
+        if kind in wanted and kind in listers
+        for play in listers[kind](learned)
+    ]
+
+
+def _list_creates(learned: LearnedPlan) -> Iterator[tuple[PointGroup, Point]]:
+    """Yield the chosen requests that may ask for GPUs."""
+    for group, point in learned.list_chosen():
+        if point.is_creating and learned.count_gpus(point.urn):
+            yield group, point
+
+
+def _describe_moment(learned: LearnedPlan, point: Point) -> str:
+    return " after its deletion" if learned.is_after_deletion(point) else ""
+
+
+def _list_no_capacity(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    for group, point in _list_creates(learned):
+        text = f"no capacity for {learned.name(point)}{_describe_moment(learned, point)}"
+        yield _play(HazardKind.NO_CAPACITY, text, group, point)
+
+
+def _list_quotas(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    for group, point in _list_creates(learned):
+        if point is group.points[0]:
+            moment = _describe_moment(learned, point)
+            text = f"a quota refuses {learned.name(point)}{moment}"
+            yield _play_once(HazardKind.QUOTA, text, group)
+
+
+def _list_never_ready(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    for group, point in _list_creates(learned):
+        text = f"what {point.method} starts for {learned.name(point)} never becomes ready"
+        yield _play(HazardKind.NEVER_READY, text, group, point)
+
+
+def _list_lost_requests(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    for group, point in learned.list_chosen():
+        for when in _MOMENTS:
+            text = f"{_describe_request(learned, point)} is lost {when} its effect"
+            yield _play(HazardKind.LOST_REQUEST, text, group, point, when)
+
+
+def _list_kills(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    for group, point in learned.list_chosen():
+        for when in _MOMENTS:
+            text = f"the run is killed {when} {_describe_request(learned, point)}"
+            yield _play(HazardKind.KILLED, text, group, point, when)
+
+
+def _list_rate_limits(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    for group in learned.groups:
+        point = group.points[0]
+        request = _describe_request(learned, point)
+        text = f"{request} is answered with 429 {_RATE_LIMITED_REQUESTS} times"
+        yield _play_once(HazardKind.RATE_LIMIT, text, group)
+
+
+def _list_slow_platform(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    if learned.groups:
+        yield HazardPlay(
+            Hazard(
+                kind=HazardKind.SLOW_PLATFORM,
+                description=f"everything takes {SLOWNESS:g} times as long on the platform",
+            )
+        )
+
+
+def _list_no_credit(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    """Yield the end of the credit after the first request of each kind."""
+    for group in learned.groups:
+        point = group.points[0]
+        text = f"the credit runs out after {_describe_request(learned, point)}"
+        if point.path.split("/")[1] in _PLATFORMS_WITH_CREDIT:
+            yield _play_once(HazardKind.NO_CREDIT, text, group, "after")
+
+
+_PLATFORMS_WITH_CREDIT: Final = ("together",)
+
+
+def _list_node_failures(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    """Yield the failure of a node that stays, in the middle of the update of its resource."""
+    points_by_urn: dict[str, list[tuple[PointGroup, Point]]] = {}
+    for group in learned.groups:
+        for point in group.points:
+            if point.op is Op.UPDATE:
+                points_by_urn.setdefault(point.urn, []).append((group, point))
+    for urn, points in points_by_urn.items():
+        owner = learned.owners.get(urn)
+        if owner is None:
+            continue
+        staying = sorted(
+            node
+            for platform, name, node in learned.before.nodes & learned.after.nodes
+            if (platform, name) == owner
+        )
+        if staying:
+            group, point = points[len(points) // 2]
+            text = f"node {staying[0]} of {learned.name(point)} fails during its update"
+            play = _play(HazardKind.NODE_FAILURE, text, group, point, "after")
+            yield replace(play, owner=owner, node=staying[0])
+
+
+def _list_job_starts(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    """Yield a job that starts on a node which the plan removes, for each resource."""
+    removed: dict[Owner, list[str]] = {}
+    for platform, name, node in sorted(learned.before.nodes - learned.after.nodes):
+        removed.setdefault((platform, name), []).append(node)
+    for urn, owner in learned.owners.items():
+        change = learned.changes.get(urn)
+        is_replaced = change is not None and change.action in ("replace", "delete")
+        nodes = removed.get(owner) or (
+            sorted(n for p, o, n in learned.before.nodes if (p, o) == owner) if is_replaced else []
+        )
+        if nodes and change is not None and owner[0] in _PLATFORMS_WITH_JOBS:
+            address = get_address(change.type, urn)
+            hazard = Hazard(
+                kind=HazardKind.JOB_STARTS,
+                urn=urn,
+                description=f"a job starts on {nodes[0]} of {address} after the plan was made",
+            )
+            yield HazardPlay(hazard, owner=owner, node=nodes[0])
+
+
+_PLATFORMS_WITH_JOBS: Final = ("together",)
+"""Platforms whose emulated clusters have a scheduler of their own."""
+
+
+def _describe_request(learned: LearnedPlan, point: Point) -> str:
+    """Return a request in words: POST compute/clusters of clusters.train."""
+    # The end of the path says what is requested; before it are versions and ids.
+    *_, folder, last = point.group[-1].split("/")
+    return f"{point.method} {folder}/{last} of {learned.name(point)}"
+
+
+def _play(
+    kind: HazardKind, text: str, group: PointGroup, point: Point, when: When = "before"
+) -> HazardPlay:
+    """Return a play at a point, which stands for its share of the group, itself included."""
+    rest = len(group.points) - len(group.chosen)
+    share = 1 + rest if point is group.chosen[-1] else 1
+    hazard = Hazard(kind=kind, urn=point.urn, description=text, points=share)
+    return HazardPlay(hazard, point, when)
+
+
+def _play_once(kind: HazardKind, text: str, group: PointGroup, when: When = "before") -> HazardPlay:
+    """Return a play at the first point of the group, which stands for all of them."""
+    point = group.points[0]
+    hazard = Hazard(kind=kind, urn=point.urn, description=text, points=len(group.points))
+    return HazardPlay(hazard, point, when)
+
+
+@dataclass(slots=True)
+class HazardInjector:
+    """Lets one play happen on the emulator.
+
+    Attributes:
+        server: the emulator.
+        play: the hazard.
+        recorder: records the run; receives the broken nodes and what the hazard excuses.
+        excused: GPUs that the hazard takes by itself, by owner; only of `no-credit`.
+    """
+
+    server: Server
+    play: HazardPlay
+    recorder: FleetRecorder
+    excused: Mapping[Owner, int] = field(default_factory=dict)
+    jobs: list[StartedJob] = field(default_factory=list)
+    """The jobs that the hazard has started."""
+
+    def begin(self) -> None:
+        """Begin a hazard of the whole run."""
+        kind = self.play.hazard.kind
+        if kind is HazardKind.SLOW_PLATFORM:
+            self._add_fault(slow=SLOWNESS, count=None)
+        elif kind is HazardKind.JOB_STARTS and self.play.owner is not None:
+            self.jobs.append(
+                start_job(self.server, self.play.owner[1], self.play.node, STARTED_JOB)
+            )
+
+    def end(self) -> None:
+        """End the hazard: capacity, quota and credit are there again."""
+        send_control(self.server, "DELETE", "faults", None)
+        if self.play.hazard.kind is HazardKind.NO_CREDIT:
+            self._set_credit(is_exhausted=False)
+            self.recorder.excused.clear()
+
+    def build_interruption(self) -> Interruption:
+        """Return what happens at the play's request."""
+        point = self.play.point
+        if point is None or self.play.hazard.kind is HazardKind.KILLED:
+            return Interruption()
+
+        def act(number: int) -> None:
+            if number == point.number:
+                self._act(point)
+
+        return Interruption(before=act) if self.play.when == "before" else Interruption(after=act)
+
+    def _act(self, point: Point) -> None:
+        """Let the hazard happen now. Raises RequestLost for a lost request."""
+        kind, platform = self.play.hazard.kind, point.path.split("/")[1]
+        if kind is HazardKind.LOST_REQUEST:
+            raise RequestLost("the connection broke")
+        if kind is HazardKind.NO_CAPACITY:
+            for method in _WRITING_METHODS:
+                self._add_fault(platform=platform, method=method, capacity=True, count=None)
+        elif kind is HazardKind.QUOTA:
+            for method in _WRITING_METHODS:
+                self._add_fault(platform=platform, method=method, status=403, count=None)
+        elif kind is HazardKind.RATE_LIMIT:
+            headers = {"Retry-After": str(_RETRY_AFTER_S)}
+            self._add_fault(status=429, headers=headers, count=_RATE_LIMITED_REQUESTS)
+        elif kind is HazardKind.NEVER_READY:
+            self._add_fault(method=point.method, stuck=True)
+        elif kind is HazardKind.NO_CREDIT:
+            self._set_credit(is_exhausted=True)
+            self.recorder.excused.update(self.excused)
+        elif kind is HazardKind.NODE_FAILURE and self.play.owner is not None:
+            self._break_node(self.play.owner, self.play.node)
+
+    def _break_node(self, owner: Owner, node: str) -> None:
+        """Break a node for good; its own GPUs are excused: they fail without the plan as well."""
+        platform, name = owner
+        state = self.recorder.read(self.server.clock.now())
+        if (platform, name, node) not in state.nodes:
+            return
+        if platform == "scp":
+            node_id = find_id(self.server, "scp", "gpu_nodes", node)
+            send_control(self.server, "POST", f"scp/gpu-nodes/{node_id}", {"state": "ERROR"})
+        elif platform == "together":
+            cluster_id = find_id(self.server, "together", "clusters", name)
+            send_control(
+                self.server, "POST", f"kubernetes/{cluster_id}/nodes/{node}", {"ready": False}
+            )
+        self.recorder.failed_nodes.add((platform, name, node))
+        after = self.recorder.read(self.server.clock.now())
+        self.recorder.excused[owner] = state.working.get(owner, 0) - after.working.get(owner, 0)
+
+    def _set_credit(self, *, is_exhausted: bool) -> None:
+        for platform in _PLATFORMS_WITH_CREDIT:
+            send_control(self.server, "POST", f"{platform}/credit", {"exhausted": is_exhausted})
+
+    def _add_fault(self, **rule: Any) -> None:
+        send_control(self.server, "POST", "faults", rule)
+
+
+def find_credit_loss(
+    server: Server, before: FleetState, recorder: FleetRecorder
+) -> dict[Owner, int]:
+    """Exhaust the credit now, and return the GPUs that stop by it, by owner."""
+    for platform in _PLATFORMS_WITH_CREDIT:
+        send_control(server, "POST", f"{platform}/credit", {"exhausted": True})
+    after = recorder.read(server.clock.now())
+    return {
+        owner: gpus - after.working.get(owner, 0)
+        for owner, gpus in before.working.items()
+        if gpus > after.working.get(owner, 0)
+    }

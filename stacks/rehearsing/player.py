@@ -1,0 +1,307 @@
+"""Play a plan on an emulator in this process: once undisturbed, and once for each hazard.
+
+`worker` creates a `PlanPlayer` in a sealed process. The emulator is in memory; before each run its
+store and the folder of the stack's state are set back to what they were before the plan.
+"""
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from gpuform.providers.context import create_wsgi_transport, mount_transport
+from gpuform.providers.emulator.server import Server
+from gpuform.schemas.errors import GpuformError
+from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.rehearsal import RERUN_AFTER_S
+from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.engine.store import Backend
+from gpuform.stacks.operations import automation
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.runs.callbacks import OperationEvent, RunEnded
+from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.results import RunResult
+from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState
+from gpuform.stacks.rehearsing.points import (
+    Interruption,
+    Point,
+    RehearsalTransport,
+    RequestObserver,
+)
+from gpuform.stacks.testing.case_run import get_address
+from gpuform.stacks.testing.snapshots import mask_emulator_addresses
+
+_NO_CHANGE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The emulator's store, and a copy of the folder of the stack's state, at one moment."""
+
+    store: bytes
+    folder: Path
+
+
+KillSnapshots = dict[tuple[int, str], tuple[Snapshot, list[FleetState]]]
+"""What a kill leaves, and the fleet until then, by the request's number and `before` or `after`."""
+
+
+@dataclass(slots=True)
+class PlayedRun:
+    """One run of the plan, and what came of it.
+
+    Attributes:
+        ending: how the run ended, as `ExitReason` has it, or `killed`.
+        errors: the errors of the run, without addresses of the emulator.
+        plan: the plan of the run's preview; None without one.
+        samples: the fleet over the clock, up to the end of the mending.
+        ended_at: the clock's time at the end of the run itself.
+        pending: the changes that were still to be made after the run.
+        is_mended: whether the plan is empty at last.
+        mending_errors: the errors of the command that was to mend.
+        points: the changing requests, if they were learned.
+    """
+
+    ending: str
+    errors: Sequence[str]
+    samples: list[FleetState]
+    ended_at: float
+    plan: Plan | None = None
+    pending: Sequence[ResourceChange] = ()
+    is_mended: bool = True
+    was_mended: bool = False
+    mending_errors: Sequence[str] = ()
+    points: Sequence[Point] = ()
+
+
+@dataclass(slots=True)
+class PlanPlayer:
+    """Plays one plan again and again from the same start.
+
+    Attributes:
+        server: the emulator, with the stack's objects in it.
+        selected: the stack on the emulator.
+        options: the options of the plan, with the operation.
+        folder: a folder for copies.
+        state_folder: the folder of the stack's state.
+    """
+
+    server: Server
+    selected: SelectedStack
+    options: RunOptions
+    folder: Path
+    state_folder: Path
+    start: Snapshot = field(init=False)
+    _machines: int = 0
+
+    def __post_init__(self) -> None:
+        self.start = self.take_snapshot("start")
+
+    def take_snapshot(self, name: str) -> Snapshot:
+        """Copy the emulator and the state, as a process that ended now would leave them."""
+        folder = self.folder / f"copy-{name}"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.state_folder, folder)
+        return Snapshot(self.server.store.dump(), folder)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Set the emulator and the state back to a snapshot."""
+        self.server.clock.cancel_scheduled()
+        self.server.store.restore(snapshot.store)
+        shutil.rmtree(self.state_folder)
+        shutil.copytree(snapshot.folder, self.state_folder)
+
+    def learn(self) -> PlayedRun:
+        """Play the plan undisturbed with its preview, and return the run with its points."""
+        self.restore(self.start)
+        recorder = FleetRecorder(self.server.app)
+        played = self._run(recorder, Interruption(), learns=True, with_preview=True)
+        return self._mend(played, recorder, lambda: None, 0.0)
+
+    def take_kill_snapshots(self, numbers: Sequence[int], recorder: FleetRecorder) -> KillSnapshots:
+        """Play the plan undisturbed, and return what a kill would leave at each of the requests.
+
+        A kill leaves the emulator, the state on disk, and the fleet's samples until then. The keys
+        are the request's number with `before` or `after` its effect.
+        """
+        self.restore(self.start)
+        snapshots: KillSnapshots = {}
+
+        def copy_at(number: int, when: str) -> None:
+            if number in numbers:
+                snapshot = self.take_snapshot(f"{number}-{when}")
+                snapshots[number, when] = snapshot, list(recorder.samples)
+
+        interruption = Interruption(
+            before=lambda number: copy_at(number, "before"),
+            after=lambda number: copy_at(number, "after"),
+        )
+        self._run(recorder, interruption)
+        return snapshots
+
+    def play(
+        self,
+        interruption: Interruption,
+        recorder: FleetRecorder,
+        *,
+        begin_hazard: Callable[[], None] = lambda: None,
+        end_hazard: Callable[[], None] = lambda: None,
+        outage_s: float = 0.0,
+    ) -> PlayedRun:
+        """Play the plan with an interruption, and then what mends a run that is incomplete.
+
+        Args:
+            interruption: what happens at requests.
+            recorder: records the fleet; the hazard may break nodes in it.
+            begin_hazard: called before the run, when everything is set back.
+            end_hazard: ends the hazard, such as a lack of capacity, before the mending.
+            outage_s: how many seconds after the run the hazard ends.
+        """
+        self.restore(self.start)
+        begin_hazard()
+        played = self._run(recorder, interruption)
+        return self._mend(played, recorder, end_hazard, outage_s)
+
+    def play_after_kill(self, snapshot: Snapshot, samples: Sequence[FleetState]) -> PlayedRun:
+        """Continue with what a kill has left: another machine runs the command again."""
+        self.restore(snapshot)
+        recorder = FleetRecorder(self.server.app, samples=list(samples))
+        now = self.server.clock.now()
+        played = PlayedRun("killed", (), recorder.samples, now)
+        return self._mend(played, recorder, lambda: None, 0.0)
+
+    def _mend(
+        self,
+        played: PlayedRun,
+        recorder: FleetRecorder,
+        end_hazard: Callable[[], None],
+        outage_s: float,
+    ) -> PlayedRun:
+        """Preview what is left to do; if anything is, run the command again, and preview again."""
+        is_complete = played.ending == "succeeded"
+        if is_complete:
+            pending = self._preview(recorder)
+            if pending is not None and not pending.has_changes:
+                end_hazard()
+                return played
+        self._advance(recorder, max(outage_s, RERUN_AFTER_S))
+        end_hazard()
+        recorder.sample(self.server.clock.now())
+        mending = self._run(recorder, Interruption(), with_preview=True)
+        played.was_mended = True
+        played.mending_errors = mending.errors
+        if mending.plan is not None:
+            played.pending = [
+                change for change in mending.plan.changes if change.action not in _NO_CHANGE
+            ]
+        remaining = self._preview(recorder)
+        played.is_mended = remaining is not None and not remaining.has_changes
+        return played
+
+    def _advance(self, recorder: FleetRecorder, seconds: float) -> None:
+        """Let time pass, and sample the fleet meanwhile, for nodes that end by themselves."""
+        end = self.server.clock.now() + seconds
+        while (now := self.server.clock.now()) < end:
+            self.server.clock.advance_to(min(end, now + max(600.0, seconds / 48)))
+            recorder.sample(self.server.clock.now())
+
+    def _preview(self, recorder: FleetRecorder) -> Plan | None:
+        """Return the plan of a preview on another machine, or None if the preview fails."""
+        options = replace(self.options, preview_only=True, skip_preview=False)
+        played = self._run(recorder, Interruption(), options=options)
+        return played.plan if played.ending == "succeeded" else None
+
+    def _run(
+        self,
+        recorder: FleetRecorder,
+        interruption: Interruption,
+        *,
+        learns: bool = False,
+        with_preview: bool = False,
+        options: RunOptions | None = None,
+    ) -> PlayedRun:
+        """Run the plan's operation once, on a machine of its own, and return the run."""
+        clock = self.server.clock
+        recorder.sample(clock.now())
+        # The waits between repeated requests are random: equal runs must wait equally long.
+        random.seed(0)
+        observer = RequestObserver(
+            self.server.store,
+            lambda: recorder.sample(clock.now()),
+            interruption,
+            learns=learns,
+        )
+        plans: list[Plan] = []
+
+        def handle_event(event: OperationEvent) -> None:
+            observer.follow_steps(event)
+            if not isinstance(event, RunEnded) or not event.started.preview:
+                return
+            if event.outcome is not None and event.outcome.succeeded:
+                plans.append(event.plan)
+
+        if options is None:
+            options = replace(self.options, skip_preview=not with_preview)
+        with self._mount(observer):
+            ending, errors = self._call(self._enter_machine(), options, handle_event)
+        recorder.sample(clock.now())
+        return PlayedRun(
+            ending,
+            [mask_emulator_addresses(error) for error in errors],
+            recorder.samples,
+            clock.now(),
+            plan=plans[-1] if plans else None,
+            points=observer.points,
+        )
+
+    def _call(
+        self,
+        selected: SelectedStack,
+        options: RunOptions,
+        on_event: Callable[[OperationEvent], None],
+    ) -> tuple[str, list[str]]:
+        """Call the operation, and return how it ended and its errors."""
+        try:
+            if options.preview_only:
+                result = automation.preview(selected, options, on_event=on_event)
+            elif options.operation == "destroy":
+                result = automation.destroy(selected, options, on_event=on_event)
+            else:
+                result = automation.up(selected, options, on_event=on_event)
+        except GpuformError as error:
+            return "failed", [error.message]
+        return str(result.reason), _list_errors(result)
+
+    def _enter_machine(self) -> SelectedStack:
+        """Return the stack as another machine opens it: only the state is the same."""
+        self._machines += 1
+        home = self.folder / f"home-{self._machines}"
+        home.mkdir()
+        os.environ["PULUMI_HOME"] = str(home)
+        backend = Backend.open(os.environ["PULUMI_BACKEND_URL"], os.environ)
+        workspace = Workspace(self.selected.workspace.project, backend, os.environ)
+        return SelectedStack(workspace, self.selected.name)
+
+    @contextmanager
+    def _mount(self, observer: RequestObserver) -> Iterator[None]:
+        """Carry all requests to the emulator in this process, under both of its addresses."""
+        transport = RehearsalTransport(create_wsgi_transport(self.server.app), observer)
+        secure_url = self.server.url.replace("http:", "https:")
+        with mount_transport(self.server.url, transport), mount_transport(secure_url, transport):
+            yield
+
+
+def _list_errors(result: RunResult) -> list[str]:
+    """Return the errors of a run, and the findings of gates that have stopped it, each once."""
+    errors = [item.message for item in result.diagnostics if item.severity == "error"]
+    findings = [f"{gate.name}: {finding}" for gate in result.gates for finding in gate.findings]
+    return list(dict.fromkeys([*errors, *findings]))
+
+
+def describe_pending(change: ResourceChange) -> str:
+    """Return a change that is still to be made, in words: clusters.train: still to create."""
+    return f"{get_address(change.type, change.urn)}: still to {change.action}"

@@ -1,0 +1,176 @@
+"""Count the requests that change something, group them, and disturb the run at one of them.
+
+`RehearsalTransport` carries all requests of a rehearsal to the emulator in this process. `player`
+learns the points from an undisturbed run, and gives the transport an interruption afterwards.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx
+
+from gpuform.providers.emulator.store import Store
+from gpuform.stacks.engine.planning import Op, StepStarted
+from gpuform.stacks.operations.runs.callbacks import OperationEvent
+
+_CONTROL_PREFIX: Final = "/_emulator/"
+_READING_METHODS: Final = ("GET", "HEAD", "OPTIONS")
+_ID_SEGMENT: Final = re.compile(r"[^/]*\d[^/]*|[^/]{24,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A request of the undisturbed run that changes something.
+
+    Attributes:
+        number: the request's number among all requests that are not reads, from 1.
+        urn, type: the resource whose step sends the request.
+        op: the step.
+        method, path: the request; `path` begins with the platform's prefix.
+        at: the clock's time in Unix seconds.
+    """
+
+    number: int
+    urn: str
+    type: str
+    op: Op
+    method: str
+    path: str
+    at: float
+
+    @property
+    def group(self) -> tuple[str, str, str, str]:
+        """Return what requests of the same kind have in common."""
+        # A version like `v1` stays: it is no id.
+        segments = (
+            "*"
+            if _ID_SEGMENT.fullmatch(segment) and not re.fullmatch(r"v\d.*", segment)
+            else segment
+            for segment in self.path.split("/")
+        )
+        return self.type, str(self.op), self.method, "/".join(segments)
+
+    @property
+    def is_creating(self) -> bool:
+        """Return True if the step creates or changes an object, and the request is not a delete."""
+        return self.op not in _DELETING_OPS and self.method != "DELETE"
+
+
+_DELETING_OPS: Final = (Op.DELETE, Op.DELETE_REPLACED, Op.DISCARD_REPLACED)
+
+
+@dataclass(frozen=True, slots=True)
+class PointGroup:
+    """Points of one kind of change, in their order, of which `chosen` are played."""
+
+    points: Sequence[Point]
+    chosen: Sequence[Point]
+
+
+def group_points(
+    points: Iterable[Point], count_gpus: Callable[[str], int], limit: int
+) -> list[PointGroup]:
+    """Group the points by kind of change, and choose at most `limit` of each group.
+
+    Chosen are the first and the last point, and then those of the resources with the most GPUs.
+
+    Args:
+        points: the points, in their order.
+        count_gpus: returns the GPUs of a resource by its URN.
+        limit: at least 2.
+    """
+    groups: dict[tuple[str, str, str, str], list[Point]] = {}
+    for point in points:
+        groups.setdefault(point.group, []).append(point)
+    result = []
+    for members in groups.values():
+        largest = sorted(members, key=lambda point: (-count_gpus(point.urn), point.number))
+        # A dict, for a point may be first, last and largest at once.
+        chosen = list(dict.fromkeys([members[0], members[-1], *largest]))[:limit]
+        result.append(PointGroup(members, sorted(chosen, key=lambda point: point.number)))
+    return result
+
+
+class RequestLost(httpx.ReadError):
+    """The connection of a request broke; nobody knows whether the request had an effect."""
+
+
+@dataclass(slots=True)
+class Interruption:
+    """What happens at chosen requests of a run; both callbacks receive the request's number.
+
+    `before` is called before the request reaches the emulator, `after` when its effect is stored.
+    They may raise `RequestLost`.
+    """
+
+    before: Callable[[int], None] = lambda _number: None
+    after: Callable[[int], None] = lambda _number: None
+
+
+@dataclass(slots=True)
+class RequestObserver:
+    """Counts the requests of one run, and collects the points if `learns` is set.
+
+    `on_clock` is called after each move of the clock and each request that is not a read.
+    """
+
+    store: Store
+    on_clock: Callable[[], None]
+    interruption: Interruption = field(default_factory=Interruption)
+    learns: bool = False
+    points: list[Point] = field(default_factory=list)
+    _count: int = 0
+    _step: tuple[str, str, Op] | None = None
+
+    def follow_steps(self, event: OperationEvent) -> None:
+        """Note the step that begins: the requests that follow belong to that step."""
+        if isinstance(event, StepStarted) and not event.planning:
+            state = event.step.state
+            self._step = (event.step.urn, state.type, event.step.op)
+
+    def handle(
+        self, request: httpx.Request, forward: Callable[[httpx.Request], httpx.Response]
+    ) -> httpx.Response:
+        """Forward a request to the emulator with the interruption around it, and return the answer.
+
+        Raises RequestLost where the interruption does.
+        """
+        if request.url.path.startswith(_CONTROL_PREFIX):
+            response = forward(request)
+            self.on_clock()
+            return response
+        if request.method in _READING_METHODS:
+            return forward(request)
+        self._count += 1
+        number = self._count
+        self.interruption.before(number)
+        digest = self.store.compute_digest() if self.learns else ""
+        response = forward(request)
+        if self.learns and response.status_code < 400 and digest != self.store.compute_digest():
+            self._learn(number, request)
+        self.on_clock()
+        self.interruption.after(number)
+        return response
+
+    def _learn(self, number: int, request: httpx.Request) -> None:
+        """Add a point; requests outside of a step, such as those of a recovery, are no points."""
+        if self._step is not None:
+            urn, type_, op = self._step
+            now = float(self.store.get_setting("now") or 0.0)
+            self.points.append(Point(number, urn, type_, op, request.method, request.url.path, now))
+
+
+class RehearsalTransport(httpx.BaseTransport):
+    """A transport whose requests an observer sees. Each run has a transport of its own.
+
+    Clients and clocks of gpuform are shared by transport, so none of an earlier run is used again.
+    """
+
+    def __init__(self, inner: httpx.BaseTransport, observer: RequestObserver) -> None:
+        self._inner = inner
+        self._observer = observer
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._observer.handle(request, self._inner.handle_request)

@@ -1,0 +1,333 @@
+"""Rehearse a plan in a sealed process: seed an emulator, and play a share of the hazards.
+
+`operation` starts a process for each share. All processes seed the same emulator and find the same
+plays, so that the result does not depend on their number.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gpuform.providers.emulator.server import Server
+from gpuform.schemas.plan import Plan, PlanAction
+from gpuform.schemas.rehearsal import (
+    OUTAGE_S,
+    Hazard,
+    HazardKind,
+    HazardOutcome,
+)
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.rehearsing.fleet import (
+    FleetRecorder,
+    FleetState,
+    FleetTarget,
+    Owner,
+    list_lost_data,
+    measure_loss,
+    sum_billed_hours,
+)
+from gpuform.stacks.rehearsing.hazards import (
+    OUTAGES,
+    HazardInjector,
+    HazardPlay,
+    LearnedPlan,
+    find_credit_loss,
+    list_plays,
+)
+from gpuform.stacks.rehearsing.jobs import JOB_S, StartedJob, list_ended_jobs, start_job
+from gpuform.stacks.rehearsing.player import KillSnapshots, PlanPlayer, PlayedRun, describe_pending
+from gpuform.stacks.rehearsing.points import group_points
+from gpuform.stacks.resource_rules import find_kind
+from gpuform.stacks.testing.case_run import CaseRunSpec, CaseStack, get_address, serve_emulator
+from gpuform.stacks.testing.events import list_objects
+
+MOST_POINTS: Final = 24
+"""How many requests of all kinds together are played for each hazard, if there are few kinds."""
+UNDISTURBED: Final = Hazard(kind=HazardKind.NONE, description="nothing goes wrong")
+_NAME_PROPERTIES: Final = ("cluster_name", "cluster_fabric_name", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalSpec:
+    """What the processes of a rehearsal need to know; nothing of it is secret.
+
+    Attributes:
+        case: the project, the folder, the port, the state and the configuration, as `gpuform test`
+            has them.
+        plan: the plan to rehearse.
+        options: the options of the plan's run.
+        kinds: the hazards.
+        seed: the seed of the emulator.
+        share, shares: the process plays every play whose number leaves `share` when divided by
+            `shares`.
+    """
+
+    case: CaseRunSpec
+    plan: Plan
+    options: RunOptions
+    kinds: Sequence[HazardKind]
+    seed: int
+    share: int = 0
+    shares: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlayProgress:
+    """How many plays of the process's share are done, and how many there are."""
+
+    played: int
+    planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareReport:
+    """The outcomes of one process, with the number of each play; the undisturbed run has -1."""
+
+    outcomes: Mapping[int, HazardOutcome]
+    differences: tuple[str, ...] = ()
+    failure: str = ""
+
+
+def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> ShareReport:
+    """Play the share of the process, and return its report. `send` receives the progress.
+
+    Replaces the platforms' and Pulumi's variables of this process's environment.
+    """
+    _remove_credentials()
+    with serve_emulator(spec.case, in_memory=True, seed=f"gpuform rehearse {spec.seed}") as server:
+        return _ShareRehearsal.prepare(spec, server).play(send)
+
+
+_CREDENTIAL_NAME: Final = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|^AWS_|^AZURE_|^ARM_|^GOOGLE_|^SSH_|^KUBE"
+)
+
+
+def _remove_credentials() -> None:
+    """Remove what may be a credential from this process's environment, whatever it is for."""
+    for name in list(os.environ):
+        if _CREDENTIAL_NAME.search(name.upper()):
+            del os.environ[name]
+
+
+@dataclass(slots=True)
+class _ShareRehearsal:
+    """The plays of one process."""
+
+    spec: RehearsalSpec
+    server: Server
+    player: PlanPlayer
+    jobs: list[StartedJob]
+    _undisturbed: PlayedRun = field(init=False)
+    _learned: LearnedPlan = field(init=False)
+    _target: FleetTarget = field(init=False)
+    _prices: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    @classmethod
+    def prepare(cls, spec: RehearsalSpec, server: Server) -> "_ShareRehearsal":
+        """Create the stack and its objects on the emulator, with the jobs that the plan names."""
+        selected = CaseStack(spec.case, lambda _plan: None).prepare(server)
+        jobs = list(_start_known_jobs(server, spec.plan))
+        folder = spec.case.folder
+        player = PlanPlayer(server, selected, spec.options, folder, folder / "state")
+        return cls(spec, server, player, jobs)
+
+    def play(self, send: Callable[[object], None]) -> ShareReport:
+        """Learn the plan, play the share, and return the report."""
+        undisturbed = self.player.learn()
+        if undisturbed.plan is None:
+            return ShareReport({}, failure="\n".join(undisturbed.errors))
+        self._undisturbed = undisturbed
+        before, after = undisturbed.samples[0], undisturbed.samples[-1]
+        self._target = FleetTarget.between(before, after)
+        self._learned = self._learn(undisturbed, undisturbed.plan)
+        self._prices = _find_prices(undisturbed.plan)
+        honest = self._build_outcome(
+            HazardPlay(UNDISTURBED),
+            undisturbed,
+            self.jobs,
+        )
+        plays = list_plays(self._learned, self.spec.kinds)
+        own = [
+            (number, play)
+            for number, play in enumerate(plays)
+            if number % self.spec.shares == self.spec.share
+        ]
+        outcomes = {-1: honest}
+        send(PlayProgress(0, len(own)))
+        kills = self._take_kill_snapshots(own)
+        for done, (number, play) in enumerate(own, 1):
+            outcomes[number] = self._play_hazard(play, kills)
+            send(PlayProgress(done, len(own)))
+        return ShareReport(outcomes, _list_differences(self.spec.plan, undisturbed.plan))
+
+    def _learn(self, undisturbed: PlayedRun, plan: Plan) -> LearnedPlan:
+        """Return the plan's requests in groups, and the owners of the GPUs of its resources."""
+        before, after = undisturbed.samples[0], undisturbed.samples[-1]
+        changes = {change.urn: change for change in plan.changes}
+        resources = [*self._list_resources()]
+        self.player.restore(self.player.start)
+        resources += self._list_resources()
+        owners = _find_owners(resources, {*before.working, *after.working})
+        learned = LearnedPlan(changes, (), owners, before, after)
+        kinds_of_change = {point.group for point in undisturbed.points}
+        limit = max(3, MOST_POINTS // max(1, len(kinds_of_change)))
+        groups = group_points(undisturbed.points, learned.count_gpus, limit)
+        return replace(learned, groups=groups)
+
+    def _list_resources(self) -> Iterator[ResourceState]:
+        yield from self.player.selected.open().snapshot.resources
+
+    def _take_kill_snapshots(self, plays: Sequence[tuple[int, HazardPlay]]) -> KillSnapshots:
+        """Return what kills leave at the requests of the plays."""
+        numbers = {
+            play.point.number
+            for _, play in plays
+            if play.point is not None and play.hazard.kind is HazardKind.KILLED
+        }
+        if not numbers:
+            return {}
+        return self.player.take_kill_snapshots(sorted(numbers), FleetRecorder(self.server.app))
+
+    def _play_hazard(self, play: HazardPlay, kills: KillSnapshots) -> HazardOutcome:
+        """Play one hazard from the plan's start, and return the outcome."""
+        kind = play.hazard.kind
+        if kind is HazardKind.KILLED and play.point is not None:
+            snapshot, samples = kills[play.point.number, play.when]
+            return self._build_outcome(
+                play, self.player.play_after_kill(snapshot, samples), self.jobs
+            )
+        recorder = FleetRecorder(self.server.app)
+        injector = HazardInjector(self.server, play, recorder, self._find_excused(play))
+        played = self.player.play(
+            injector.build_interruption(),
+            recorder,
+            begin_hazard=injector.begin,
+            end_hazard=injector.end,
+            outage_s=_find_outage(kind),
+        )
+        return self._build_outcome(play, played, [*self.jobs, *injector.jobs])
+
+    def _find_excused(self, play: HazardPlay) -> Mapping[Owner, int]:
+        """Return the GPUs that stop without credit, with or without the plan."""
+        if play.hazard.kind is not HazardKind.NO_CREDIT or play.point is None:
+            return {}
+        self.player.restore(self.player.start)
+        self.server.clock.advance_to(play.point.at)
+        return find_credit_loss(self.server, self._learned.before, FleetRecorder(self.server.app))
+
+    def _build_outcome(
+        self, play: HazardPlay, played: PlayedRun, jobs: Sequence[StartedJob]
+    ) -> HazardOutcome:
+        """Return what the run has cost, compared with the fleet before the plan."""
+        samples, kind = played.samples, play.hazard.kind
+        loss = measure_loss(self._target, samples)
+        at_end = [state for state in samples if state.at <= played.ended_at]
+        is_open = bool(kind in OUTAGES and at_end and self._target.count_missing(at_end[-1]))
+        orphans = self._list_unknown_objects()
+        command = "destroy" if self.spec.options.operation == "destroy" else "up"
+        is_mended = played.is_mended and not orphans
+        return HazardOutcome(
+            hazard=play.hazard,
+            ending=played.ending,
+            errors=tuple(dict.fromkeys([*played.errors, *played.mending_errors])),
+            lost_gpus=loss.gpus,
+            lost_for_s=None if is_open else loss.seconds,
+            gpu_hours_without_work=loss.gpu_hours,
+            jobs_ended=list_ended_jobs(self.server, jobs),
+            data_lost=list_lost_data(samples[0], samples[-1]),
+            extra_cost=self._sum_extra_cost(samples),
+            half_done=(*map(describe_pending, played.pending), *orphans),
+            mended_by=f"gpuform {command} --stack {self.spec.plan.stack}"
+            if played.was_mended and is_mended
+            else "",
+            is_mended=is_mended,
+        )
+
+    def _list_unknown_objects(self) -> tuple[str, ...]:
+        """Return the objects on the emulator with an id that the stack's state does not have."""
+        return ()
+
+    def _sum_extra_cost(self, samples: Sequence[FleetState]) -> dict[str, float]:
+        """Return by currency what the run costs more than the undisturbed one in the same time."""
+        if not self._prices:
+            return {}
+        until = max(samples[-1].at, self._undisturbed.samples[-1].at)
+        usual = sum_billed_hours(self._undisturbed.samples, until)
+        costs: dict[str, float] = {}
+        for platform, hours in sum_billed_hours(samples, until).items():
+            extra_hours = hours - usual.get(platform, 0.0)
+            # Less than a GPU-hour is noise of polls.
+            if platform in self._prices and extra_hours >= 1.0:
+                currency, price = self._prices[platform]
+                costs[currency] = round(costs.get(currency, 0.0) + extra_hours * price, 2)
+        return costs
+
+
+def _find_outage(kind: HazardKind) -> float:
+    """Return how many seconds after the run the hazard ends; 0 if it has no end of its own."""
+    if kind is HazardKind.JOB_STARTS:
+        return JOB_S
+    return OUTAGE_S if kind in OUTAGES else 0.0
+
+
+def _start_known_jobs(server: Server, plan: Plan) -> Iterator[StartedJob]:
+    """Start the jobs that a scheduler has reported for the plan, on nodes of the same clusters."""
+    objects = list_objects(server).get("together", {}).get("clusters", ())
+    names = {item["name"] for item in objects}
+    for change in plan.changes:
+        if change.leaving is None or not names:
+            continue
+        for node in change.leaving.busy:
+            cluster = node.name.rsplit("-worker-", 1)[0]
+            for job in node.jobs:
+                if cluster in names:
+                    yield start_job(server, cluster, node.name, job.name)
+
+
+def _find_owners(resources: Sequence[ResourceState], owners: set[Owner]) -> dict[str, Owner]:
+    """Return the cluster or fabric of each resource with GPUs, by URN."""
+    found: dict[str, Owner] = {}
+    for resource in resources:
+        kind = find_kind(resource.type)
+        if kind is None or resource.delete:
+            continue
+        for name in _NAME_PROPERTIES:
+            owner = (kind[0], str(resource.outputs.get(name) or resource.inputs.get(name) or ""))
+            if owner in owners:
+                found.setdefault(resource.urn, owner)
+    return found
+
+
+def _find_prices(plan: Plan) -> dict[str, tuple[str, float]]:
+    """Return currency and price of a GPU-hour by platform, of the dearest GPUs in the plan."""
+    prices: dict[str, tuple[str, float]] = {}
+    for change in plan.changes:
+        for usage in filter(None, (change.before, change.after)):
+            for expense in usage.expenses:
+                if expense.what == "gpus" and expense.hourly and expense.amount:
+                    price = (expense.currency, expense.hourly / expense.amount)
+                    known = prices.get(expense.platform)
+                    if known is None or price[1] > known[1]:
+                        prices[expense.platform] = price
+    return prices
+
+
+def _list_differences(plan: Plan, rehearsed: Plan) -> tuple[str, ...]:
+    """Return where the emulator plans another action than the plan, in words."""
+    rehearsed_actions = {change.urn: change.action for change in rehearsed.changes}
+    lines = []
+    for change in plan.changes:
+        action = rehearsed_actions.pop(change.urn, PlanAction.SAME)
+        if action != change.action and not {action, change.action} <= {"same", "read", "refresh"}:
+            address = get_address(change.type, change.urn)
+            lines.append(f"{address}: the plan says {change.action}, the emulator plans {action}")
+    by_urn = {change.urn: change for change in rehearsed.changes}
+    for urn, action in rehearsed_actions.items():
+        if action not in (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH):
+            address = get_address(by_urn[urn].type, urn)
+            lines.append(f"{address}: the plan has no change, the emulator plans {action}")
+    return tuple(sorted(lines))
