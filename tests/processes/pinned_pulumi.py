@@ -90,9 +90,33 @@ def build() -> str:
     return ""
 
 
+POLICY_SDK: Final = "pulumi-policy==1.21.0"
+
+
+def find_policy_sdk() -> Path | None:
+    """Return the folder with the package pulumi_policy, or None where it is not installed."""
+    folder = get_pinned_folder() / "policy"
+    return folder if (folder / "pulumi_policy").exists() else None
+
+
+def install_policy_sdk() -> None:
+    """Install pulumi_policy beside the pinned CLI; without a network it stays missing.
+
+    It asks for an older protobuf than the lock file has, and works with the present one, so that it
+    gets a folder of its own, without its dependencies.
+    """
+    uv = shutil.which("uv")
+    if find_policy_sdk() is None and uv is not None:
+        folder = get_pinned_folder() / "policy"
+        argv = [uv, "pip", "install", "--quiet", "--no-deps", "--target", str(folder), POLICY_SDK]
+        subprocess.run(argv, capture_output=True, check=False)
+
+
 def main() -> None:
     """Build the pinned CLI, and print the path or the reason of a failure."""
     reason = build()
+    if not reason:
+        install_policy_sdk()
     result = f"not built: {reason}" if reason else f"{get_pinned_folder() / 'pulumi'}"
     print(f"Pulumi CLI {read_pinned_version()}: {result}")  # noqa: T201 - its purpose
     sys.exit(0)
