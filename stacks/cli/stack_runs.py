@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +51,7 @@ from gpuform.stacks.operations.runs.callbacks import (
     RunEnded,
     RunStarted,
 )
+from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.review.summary_text import format_gate
 
@@ -150,15 +152,18 @@ def create_run_callbacks(arguments: RunArguments, session: Session) -> Operation
         event_printer,
         None if arguments.yes else confirm,
         Signals(screen),
-        rehearse_plan if arguments.rehearse else None,
+        partial(rehearse_plan, arguments.options) if arguments.rehearse else None,
     )
 
 
-def rehearse_plan(selected: SelectedStack, plan: Plan) -> Rehearsal:
-    """Play the plan of a preview on the emulator under every hazard, and return the outcomes."""
-    from gpuform.stacks.rehearsing import rehearse  # noqa: PLC0415 - the emulator, for few runs
+def rehearse_plan(options: RunOptions, selected: SelectedStack, plan: Plan) -> Rehearsal:
+    """Play the plan of a preview on the emulator under every hazard, and return the outcomes.
 
-    return rehearse(selected, plan)
+    `options` are those of the preview.
+    """
+    from gpuform.stacks.rehearsing import RehearsalOptions, rehearse  # noqa: PLC0415 - the emulator, for few runs
+
+    return rehearse(selected, plan, RehearsalOptions(run_options=options))
 
 
 def create_view(arguments: RunArguments, session: Session) -> View:

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.permissions import Permission, parse_permissions
+from gpuform.providers.permissions import Permission, get_permissions, parse_permissions
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
@@ -24,10 +24,10 @@ from gpuform.stacks.engine.project import StackSettings, is_secure
 from gpuform.stacks.engine.store import Backend, read_sealed
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.gates.file import read_project_gates
-from gpuform.stacks.operations.automation import export_stack
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import convert_outputs
+from gpuform.stacks.operations.transfer import export_deployment
 from gpuform.stacks.rehearsing.worker import (
     UNDISTURBED,
     PlayProgress,
@@ -48,6 +48,11 @@ from gpuform.stacks.testing.seeding import SECRET_PLACEHOLDER
 TIME_LIMIT_S: Final = 3600.0
 """Real seconds after which a rehearsal counts as hanging."""
 _OPERATIONS: Final = ("update", "destroy")
+_SELECTING_OPTIONS: Final = (
+    *("target", "target_dependents", "exclude", "exclude_dependents", "replace", "target_replace"),
+    "run_program",
+)
+"""The options that decide which resources a run changes."""
 
 
 class RehearsalError(EngineError):
@@ -65,6 +70,7 @@ class RehearsalOptions:
         seed: the seed of the emulator's ids.
         jobs: how many processes play at a time.
         allow: names of permissions of the run.
+        run_options: the options of the plan's run, for a plan that was not saved.
         on_progress: called with the number of hazards played and of all hazards, from any thread.
     """
 
@@ -72,6 +78,7 @@ class RehearsalOptions:
     seed: int = 0
     jobs: int = 2
     allow: tuple[str, ...] = ()
+    run_options: RunOptions | None = None
     on_progress: Callable[[int, int], None] = field(default=lambda _played, _planned: None)
 
 
@@ -149,28 +156,34 @@ def _build_run_options(plan: Plan, options: RehearsalOptions, directory: Path) -
 
     Gates let everything pass: what they say about the plan is in the plan.
     """
-    permissions = parse_permissions(",".join(options.allow)) - {Permission.REAL_SCHEDULERS}
-    gates = [f"gate:{gate.name}" for gate in read_project_gates(directory)]
-    known = {item.name for item in fields(RunOptions)}
-    recorded: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in (plan.basis.options if plan.basis else {}).items()
-        if name in known
-    }
-    return replace(
-        RunOptions(**recorded),
+    # Also those of the run that this rehearsal is a part of, which are in the environment.
+    permissions = get_permissions() | parse_permissions(",".join(options.allow))
+    gates = {f"gate:{gate.name}" for gate in read_project_gates(directory)}
+    run_options = options.run_options or RunOptions()
+    if plan.basis is not None:
+        known = {item.name for item in fields(RunOptions)}
+        recorded: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in plan.basis.options.items()
+            if name in known
+        }
+        run_options = replace(run_options, **recorded)
+    return RunOptions(
         operation=plan.operation,
         parallel=1,
-        emulate=False,
         refresh=False,
-        allow=tuple(sorted({*permissions, *gates})),
+        allow=tuple(sorted((permissions - {Permission.REAL_SCHEDULERS}) | gates)),
         reviewed=True,
+        **{name: getattr(run_options, name) for name in _SELECTING_OPTIONS},
     )
 
 
 def _write_sealed_state(stack: SelectedStack, file: Path) -> bool:
     """Write the state without its ciphertexts, and return True unless there are no resources."""
-    deployment = _drop_ciphertexts(export_stack(stack))
+    deployment = _drop_ciphertexts(
+        # Not by `export_stack`: a rehearsal may be a part of an operation that runs already.
+        export_deployment(stack, lambda _warning: None, show_secrets=False)
+    )
     if not deployment["deployment"].get("resources"):
         return False
     file.write_text(json.dumps(deployment), encoding="utf-8")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpuform.providers.context import format_duration
-from gpuform.schemas.rehearsal import HazardOutcome, Rehearsal
+from gpuform.schemas.rehearsal import OUTAGE_S, RERUN_AFTER_S, HazardOutcome, Rehearsal
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.paint import PLAIN, Paint
@@ -17,6 +17,15 @@ from gpuform.stacks.review.summary_text import format_money
 from gpuform.stacks.review.value_text import counted
 
 TITLE: Final = "If something goes wrong"
+
+_RERUN = format_duration(RERUN_AFTER_S)
+ASSUMPTIONS: Final = (
+    "assumed: one change at a time, with the emulator's durations",
+    f"assumed: after a failed or killed run, somebody runs the command again {_RERUN} later",
+    f"assumed: capacity, quota and credit are back after {format_duration(OUTAGE_S)}",
+    "never played: several hazards at once, other users of the account, real schedulers",
+)
+"""What the numbers of a rehearsal rest on, and what no rehearsal plays."""
 
 _MAX_LISTED: Final = 5
 """Hazards that a review describes; the JSON has all of them."""
@@ -30,6 +39,34 @@ def render_rehearsal(rehearsal: Rehearsal | None, paint: Paint = PLAIN) -> Itera
         yield paint("bold", f"{TITLE}:") + " " + paint("remove" if is_harmful else "", verdict)
         for item in format_outcomes(rehearsal):
             yield from (f"    {escape_invisible(line)}" for line in item.split("\n"))
+
+
+def render_all_hazards(rehearsal: Rehearsal, paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield a rehearsal with all hazards, a line for each harmless one, and what it assumes."""
+    usual = rehearsal.undisturbed
+    label = f"{TITLE} with {rehearsal.project}/{rehearsal.stack}:"
+    is_harmful = bool(rehearsal.harmful) or usual.has_failed
+    verdict = escape_invisible(format_verdict(rehearsal))
+    yield paint("bold", label) + " " + paint("remove" if is_harmful else "", verdict)
+    for line in _format_undisturbed(rehearsal):
+        yield f"    {escape_invisible(line)}"
+    for outcome in rehearsal.harmful:
+        yield ""
+        first, *others = map(escape_invisible, _format_outcome(outcome))
+        yield f"    {paint('remove', str(outcome.hazard.kind))}: {first}"
+        yield from (f"    {line}" for line in others)
+        # The first line has the reason; the rest is for whoever runs into the error.
+        yield from (f"        the run ends with: {e.splitlines()[0]}" for e in outcome.errors[:1])
+    if rehearsal.harmless:
+        yield ""
+        yield f"    {counted(len(rehearsal.harmless), 'hazard')} without harm:"
+        for outcome in rehearsal.harmless:
+            mending = f" (then run {outcome.mended_by})" if outcome.mended_by else ""
+            line = f"{outcome.hazard.kind}: {outcome.hazard.description}{mending}"
+            yield paint("dim", f"        {escape_invisible(line)}")
+    yield ""
+    yield f"    {escape_invisible(_format_limits(rehearsal))}"
+    yield from (f"    {assumption}" for assumption in ASSUMPTIONS)
 
 
 def format_verdict(rehearsal: Rehearsal) -> str:
@@ -49,6 +86,18 @@ def format_outcomes(rehearsal: Rehearsal) -> Iterator[str]:
     A hazard has several lines: its loss, what is left half done, the command that completes the
     plan, and declarations that avoid the loss.
     """
+    yield from _format_undisturbed(rehearsal)
+    for outcome in rehearsal.harmful[:_MAX_LISTED]:
+        yield "\n".join(_format_outcome(outcome))
+    if others := rehearsal.harmful[_MAX_LISTED:]:
+        yield f"{counted(len(others), 'other hazard')}: {', '.join(_count_kinds(others))}"
+    if rehearsal.harmless:
+        yield f"harmless: {', '.join(_count_kinds(rehearsal.harmless))}"
+    yield _format_limits(rehearsal)
+
+
+def _format_undisturbed(rehearsal: Rehearsal) -> Iterator[str]:
+    """Yield where the rehearsal differs from the plan, and what is lost without any hazard."""
     usual = rehearsal.undisturbed
     yield from (
         f"the rehearsal differs from the plan: {difference}" for difference in rehearsal.differences
@@ -57,13 +106,6 @@ def format_outcomes(rehearsal: Rehearsal) -> Iterator[str]:
         yield f"without any hazard the run ends as {usual.ending}: {'; '.join(usual.errors)}"
     elif losses := _list_losses(usual):
         yield f"without any hazard: {'; '.join(losses)}"
-    for outcome in rehearsal.harmful[:_MAX_LISTED]:
-        yield "\n".join(_format_outcome(outcome))
-    if others := rehearsal.harmful[_MAX_LISTED:]:
-        yield f"{counted(len(others), 'other hazard')}: {', '.join(_count_kinds(others))}"
-    if rehearsal.harmless:
-        yield f"harmless: {', '.join(_count_kinds(rehearsal.harmless))}"
-    yield _format_limits(rehearsal)
 
 
 def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:

@@ -215,9 +215,9 @@ def _make_plan(
 
 def _print_rehearsals(session: Session, rehearsals: "list[Rehearsal]") -> None:
     """Print rehearsals as text, with an empty line between two of them."""
-    from gpuform.stacks.review.text.rehearsal_text import render_rehearsal  # noqa: PLC0415 - not for help
+    from gpuform.stacks.review.rehearsal_text import render_all_hazards  # noqa: PLC0415 - not for help
 
-    blocks = ["\n".join(render_rehearsal(item, session.screen.paint)) for item in rehearsals]
+    blocks = ["\n".join(render_all_hazards(item, session.screen.paint)) for item in rehearsals]
     session.screen.print("\n\n".join(blocks))
 
 
