@@ -20,6 +20,7 @@ class RunArguments:
     options: RunOptions
     yes: bool = False
     json: bool = False
+    detailed_exitcode: bool = False
     rehearse: bool = False
     display: DisplayOptions = field(default_factory=DisplayOptions)
 
@@ -33,6 +34,7 @@ class RunArguments:
             # With defaults, because not every command has all flags: `preview` has no --yes.
             yes=flags.get("yes", False),
             json=flags["json"],
+            detailed_exitcode=flags.get("detailed_exitcode", False),
             rehearse=flags.get("rehearse", False),
             display=DisplayOptions(
                 sames=flags.get("show_sames", False),

@@ -50,7 +50,10 @@ MEANINGS: Final = (
     Meaning(FAILED, "FAILED", ("convert",), "Some resources of Terraform could not be converted."),
     Meaning(BAD_FLAGS, "BAD_FLAGS", (), "The flags are wrong. Nothing was done."),
     Meaning(
-        CHANGES, "CHANGES", ("review", "drift"), "With `--detailed-exitcode`: changes were found."
+        CHANGES,
+        "CHANGES",
+        ("preview", "review", "drift"),
+        "With `--detailed-exitcode`: changes were found.",
     ),
     Meaning(FOUND, "FOUND", ("orphans",), "Objects were found that no stack owns."),
     Meaning(FOUND, "FOUND", ("expire", "repair"), "With `--dry-run`: something is due."),

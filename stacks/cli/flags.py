@@ -4,6 +4,7 @@ The modules of `commands` use these as decorators.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,6 +18,57 @@ from gpuform.stacks.engine.values import parse_duration as parse_pulumi_duration
 if TYPE_CHECKING:
     from gpuform.stacks.engine.store import LockTimeout
 
+
+class OptionWithOldNames(click.Option):
+    """An option that also has old names, which work and are not shown in help."""
+
+    def __init__(
+        self, param_decls: Sequence[str], *, old_names: Sequence[str], **attributes: Any
+    ) -> None:
+        super().__init__([*param_decls, *old_names], **attributes)
+        self.old_names = old_names
+
+    @property
+    def shown_names(self) -> list[str]:
+        """Return the names that help and documentation show."""
+        return [name for name in self.opts if name not in self.old_names]
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the row of the help, without the old names."""
+        shown = copy(self)
+        shown.opts = self.shown_names
+        return click.Option.get_help_record(shown, ctx)
+
+
+def add_format_flags(
+    formats: Sequence[str], *, default: str | None = None, help_text: str
+) -> Callable[["Command"], "Command"]:
+    """Return a decorator adding --format as the parameter `form`, and --json for JSON among others.
+
+    Without `default` the flag is required.
+    """
+
+    def add_flags(command: "Command") -> "Command":
+        if "json" in formats:
+            command = click.option(
+                "--json", "-j", "form", flag_value="json", help="The same as --format json."
+            )(command)
+        # -f is --force and --skip-preview elsewhere, as in Pulumi.
+        return click.option(
+            "--format",
+            "form",
+            cls=OptionWithOldNames,
+            old_names=("-f",),
+            type=click.Choice(formats),
+            default=default,
+            required=default is None,
+            show_default=default is not None,
+            help=help_text,
+        )(command)
+
+    return add_flags
+
+
 output_flag = click.option(
     "--output",
     "-o",
@@ -28,6 +80,13 @@ emulate_flag = click.option(
     is_flag=True,
     help="Use an emulator of the platforms; its objects are stored in .gpuform/.",
 )
+emulated_state_flag = click.option(
+    "--emulate",
+    is_flag=True,
+    expose_value=False,
+    help="Accepted as by other commands: this one needs only the state.",
+)
+preview_only_names = ("--preview-only", "--dry-run", "preview_only")
 adopt_flag = click.option(
     "--adopt",
     multiple=True,

@@ -21,7 +21,7 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.flags import MultiStackFlags, build_lock_timeout
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.stack_runs import EXIT_CODES
+from gpuform.stacks.cli.stack_runs import choose_exit_code
 from gpuform.stacks.cli.stack_selection import order_stacks
 from gpuform.stacks.cli.terminal.prompts import confirm_all_plans, require_answerable
 from gpuform.stacks.cli.terminal.screen import Screen
@@ -100,7 +100,8 @@ def run_command(
     with raise_on_signals(), _trace_run(arguments.command, session) as traceparent:
         result = run_multi_stack(order, replace(run_options, traceparent=traceparent), callbacks)
     printer.print_result(result)
-    return EXIT_CODES[result.reason]
+    has_changes = result.plan is not None and result.plan.has_changes
+    return choose_exit_code(arguments, result.reason, has_changes=has_changes)
 
 
 def find_drift(

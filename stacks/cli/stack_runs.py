@@ -19,6 +19,7 @@ from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import (
+    CHANGES,
     FAILED,
     FOUND,
     INCOMPLETE,
@@ -127,7 +128,14 @@ def run_command(arguments: RunArguments, session: Session) -> int:
             selected, arguments.options, create_run_callbacks(arguments, session)
         )
     print_reason(result, session.screen, preview_only=arguments.options.preview_only)
-    return EXIT_CODES[result.reason]
+    return choose_exit_code(arguments, result.reason, has_changes=result.has_changes)
+
+
+def choose_exit_code(arguments: RunArguments, reason: ExitReason, *, has_changes: bool) -> int:
+    """Return the exit code of a run; with --detailed-exitcode, CHANGES for a plan with changes."""
+    if arguments.detailed_exitcode and has_changes and reason is ExitReason.SUCCEEDED:
+        return CHANGES
+    return EXIT_CODES[reason]
 
 
 def create_run_callbacks(arguments: RunArguments, session: Session) -> OperationCallbacks:

@@ -208,6 +208,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform config set gpus 24",
         "gpuform config get gpus",
         "gpuform config",
+        "gpuform config ls --json",
         "gpuform config rm gpus",
         run_after("printf key > key.txt", "gpuform config set together:apiKey < key.txt"),
         ("gpuform config set together:apiKey", "printf key | gpuform config set together:apiKey"),
@@ -241,7 +242,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
     ],
     "other forms": [
         *_MADE,
-        "gpuform convert --out program/__main__.py",
+        "gpuform convert --output program/__main__.py",
         run_after("mv topology.yaml ..", "gpuform convert --from state --set-secrets"),
     ],
     "tensorone": [

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.cli.flags import FAMILIES, TITLES, find_help_page
+from gpuform.stacks.cli.flags import FAMILIES, TITLES, OptionWithOldNames, find_help_page
 from tools.reference.command_pages import render_command_pages
 
 PAGES = dict(render_command_pages())
@@ -66,7 +66,8 @@ def test_a_page_has_every_flag_of_every_subcommand(name: str) -> None:
                 *("cwd", "color", "non_interactive", "verbose", "stack"),
             ):
                 section = PAGES["index.md"]
-            for flag in (*option.opts, *option.secondary_opts):
+            shown = option.shown_names if isinstance(option, OptionWithOldNames) else option.opts
+            for flag in (*shown, *option.secondary_opts):
                 assert f"`{flag}`" in section, (context.command_path, flag)
         assert context.command_path in own_section
 

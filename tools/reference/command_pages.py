@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.cli.flags import ALIASES, FAMILIES, TITLES, find_help_page
+from gpuform.stacks.cli.flags import ALIASES, FAMILIES, TITLES, OptionWithOldNames, find_help_page
 from gpuform.stacks.cli.session import add_common_flags, add_stack_flags
 from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
 
@@ -210,7 +210,8 @@ def _render_flags(options: Iterable[click.Option]) -> str:
 
 def _format_flag(option: click.Option) -> list[str]:
     """Return the cells of a flag's row: names, value, default and meaning."""
-    names = join_as_code([*option.opts, *option.secondary_opts])
+    shown_names = option.shown_names if isinstance(option, OptionWithOldNames) else option.opts
+    names = join_as_code([*shown_names, *option.secondary_opts])
     meaning = escape_prose(option.help or "")
     if option.multiple:
         meaning += " May be repeated."

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuform.schemas.safe_text import MASK, format_json
-from gpuform.stacks.cli.flags import AliasedGroup
+from gpuform.stacks.cli.flags import AliasedGroup, emulated_state_flag
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
@@ -39,6 +39,7 @@ _json_flag = click.option(
 @click.group(cls=AliasedGroup, invoke_without_command=True)
 @_show_secrets_flag
 @_json_flag
+@emulated_state_flag
 @add_stack_flags
 @click.pass_context
 def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
@@ -60,6 +61,7 @@ def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
 @config.command("ls")
 @_show_secrets_flag
 @_json_flag
+@emulated_state_flag
 @add_stack_flags
 def list_values(show_secrets: bool, as_json: bool) -> None:
     """List the keys of a stack's configuration with their values, as `gpuform config` does.
@@ -121,8 +123,10 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
 @config.command("get")
 @click.argument("key")
 @_path_flag
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
+@emulated_state_flag
 @add_stack_flags
-def get_value(key: str, path: bool) -> None:
+def get_value(key: str, path: bool, as_json: bool) -> None:
     """Print the value of a key, secret values in plain text.
 
     \b
@@ -144,7 +148,11 @@ def get_value(key: str, path: bool) -> None:
             )
         # Only a secret needs the passphrase.
         crypter = _open_stack(workspace, session).crypter if is_secure(value) else None
-        session.screen.write(f"{to_config_text(value, crypter)}\n")
+        value_text = to_config_text(value, crypter)
+        if as_json:
+            document = {"value": value_text, **_parse_object_value(value_text)}
+            value_text = format_json({**document, "secret": is_secure(value)}, indent=2)
+        session.screen.write(f"{value_text}\n")
 
 
 @config.command("rm")

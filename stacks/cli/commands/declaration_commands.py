@@ -11,9 +11,18 @@ import click
 from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, describe_failure
-from gpuform.stacks.cli.flags import emulate_flag, lock_flag, parallel_flag, yes_flag
+from gpuform.stacks.cli.flags import (
+    OptionWithOldNames,
+    emulate_flag,
+    emulated_state_flag,
+    lock_flag,
+    output_flag,
+    parallel_flag,
+    preview_only_names,
+    yes_flag,
+)
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
-from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.screen import Screen, write_parts
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.runs.options import ImportOptions
 
@@ -41,8 +50,11 @@ _SOURCES: Final = ("topology", "state", "program", "terraform")
     help="The format to write; default: python for a topology, else yaml.",
 )
 @click.option(
-    "--out",
+    "--output",
     "-o",
+    "out",
+    cls=OptionWithOldNames,
+    old_names=("--out",),
     help="The file to write, - for stdout; default: __main__.py or topology.yaml.",
 )
 @click.option("--force", "-f", is_flag=True, help="Replace the file if it exists.")
@@ -77,7 +89,7 @@ def convert(
 
     \b
     Examples:
-      gpuform convert --out program/__main__.py
+      gpuform convert --output program/__main__.py
       gpuform convert --from state --set-secrets
       gpuform convert --from terraform ../infrastructure
     """
@@ -126,7 +138,7 @@ def _choose_output_file(out: str | None, form: str, *, force: bool) -> Path | No
     if path.exists() and not force:
         raise EngineError(
             f"{path} exists; nothing was written",
-            hint="write another file with --out FILE, or replace this one with --force",
+            hint="write another file with --output FILE, or replace this one with --force",
         )
     return path
 
@@ -157,8 +169,10 @@ def _write_declarations(content: str, target: Path | None, session: Session) -> 
 
 @click.command()
 @click.argument("clusters", metavar="[CLUSTER]...", nargs=-1)
+@output_flag
+@emulated_state_flag
 @add_stack_flags
-def manifests(clusters: tuple[str, ...]) -> None:
+def manifests(clusters: tuple[str, ...], output: Path | None) -> None:
     """Print the YAML of the stack's volume claims, to apply it yourself.
 
     The YAML contains the claims that the program declares, of the named clusters (by entry, name or
@@ -182,7 +196,7 @@ def manifests(clusters: tuple[str, ...]) -> None:
         claims = collect_claims(stack.build_target().program, stack.snapshot.resources)
         selected_claims = select_clusters(claims, clusters)
         if selected_claims:
-            session.screen.write(render_manifests(selected_claims))
+            write_parts([render_manifests(selected_claims)], output, session.screen)
         else:
             # On stderr: stdout goes to `kubectl apply`.
             session.screen.warn("The stack declares no volume claims.")
@@ -369,15 +383,18 @@ def _parse_pairs(
     help="Whether to protect the imported resources from deletion.",
 )
 @click.option(
-    "--out",
+    "--output",
     "-o",
+    "out",
+    cls=OptionWithOldNames,
+    old_names=("--out",),
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The file of the topology or program to add the entries to.",
 )
 @click.option("--python", is_flag=True, help="Write Python, even if a topology exists.")
 @click.option(
-    "--preview-only", is_flag=True, help="Show what would be written, and change nothing."
+    *preview_only_names, is_flag=True, help="Show what would be written, and change nothing."
 )
 @yes_flag
 @parallel_flag

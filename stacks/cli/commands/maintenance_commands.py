@@ -14,6 +14,7 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import CHANGES, FAILED, SUCCESS
 from gpuform.stacks.cli.flags import (
     MultiStackFlags,
+    add_format_flags,
     adopt_flag,
     all_flag,
     create_anew_flag,
@@ -38,15 +39,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--format",
-    "-f",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="The format, as in `gpuform review`.",
-)
+@add_format_flags(FORMATS, default="text", help_text="The format, as in `gpuform review`.")
 @output_flag
 @click.option(
     "--save-plan",
@@ -164,6 +157,7 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
 @yes_flag
 @click.option(
     "--dry-run",
+    "--preview-only",
     "preview_only",
     is_flag=True,
     help="Only show what is due; exits with 3 if anything is.",
@@ -227,6 +221,7 @@ def expire(**flags: Any) -> int:
 @yes_flag
 @click.option(
     "--dry-run",
+    "--preview-only",
     "preview_only",
     is_flag=True,
     help="Only show what would be repaired; exits with 3 if anything would.",

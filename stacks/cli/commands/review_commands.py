@@ -15,7 +15,7 @@ from gpuform.stacks.cli.failures import (
     POLICY_VIOLATION,
     SUCCESS,
 )
-from gpuform.stacks.cli.flags import output_flag, require_checks_flag
+from gpuform.stacks.cli.flags import add_format_flags, output_flag, require_checks_flag
 from gpuform.stacks.cli.session import FORMATS, add_common_flags, open_session, write_review
 from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, ReviewFlags
 
@@ -59,14 +59,10 @@ def add_code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option(
-    "--format",
-    "-f",
-    "form",
-    type=click.Choice(FORMATS),
+@add_format_flags(
+    FORMATS,
     default="text",
-    show_default=True,
-    help="github and gitlab: Markdown with folded sections; html: one self-contained page.",
+    help_text="github and gitlab: Markdown with folded sections; html: one self-contained page.",
 )
 @output_flag
 @click.option(

@@ -20,6 +20,7 @@ from gpuform.stacks.cli.flags import (
     jobs_flag,
     lock_flag,
     parallel_flag,
+    preview_only_names,
     reject_filter_without_all,
     require_checks_flag,
     yes_flag,
@@ -120,6 +121,9 @@ _REFRESH = click.option(
 _EXPECT_NO_CHANGES = click.option(
     "--expect-no-changes", is_flag=True, help="Exit with 7 if anything changes (or would change)."
 )
+_DETAILED_EXITCODE = click.option(
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 if anything would change."
+)
 _ALLOW = click.option(
     "--allow",
     multiple=True,
@@ -213,7 +217,7 @@ _NO_MESSAGE = click.option(
     help="Accepted for compatibility with Pulumi: a preview is not in the history.",
 )
 _PREVIEW_ONLY = click.option(
-    "--preview-only", is_flag=True, help="Only show a preview; change nothing."
+    *preview_only_names, is_flag=True, help="Only show a preview; change nothing."
 )
 _PLAN = click.option(
     "--plan",
@@ -246,6 +250,7 @@ _CHECK_PLAN = click.option(
 @_add_run_flags(
     _REFRESH,
     _EXPECT_NO_CHANGES,
+    _DETAILED_EXITCODE,
     _ALLOW,
     require_checks_flag,
     *_TARGET_FLAGS,
@@ -285,6 +290,7 @@ def preview(**flags: Any) -> int:
 @_add_run_flags(
     yes_flag,
     _SKIP_PREVIEW,
+    _PREVIEW_ONLY,
     _REFRESH,
     _EXPECT_NO_CHANGES,
     _ALLOW,
@@ -312,7 +318,7 @@ def up(**flags: Any) -> int:
       gpuform up --yes --emulate
       gpuform up --plan plan.json
     """
-    return _run_command(RunOptions("update"), flags)
+    return _run_command(RunOptions("update"), _set_preview_only(flags))
 
 
 @click.command()
@@ -396,7 +402,7 @@ def _set_preview_only(flags: dict[str, Any]) -> dict[str, Any]:
         UsageError: --skip-preview goes with neither, as under the Pulumi CLI.
     """
     preview_flag = "--preview-only" if flags["preview_only"] else "--save-plan"
-    is_preview = flags["preview_only"] or flags["save_plan"] is not None
+    is_preview = flags["preview_only"] or flags.get("save_plan") is not None
     if is_preview and flags["skip_preview"]:
         raise click.UsageError(f"--skip-preview and {preview_flag} cannot be combined")
     return {**flags, "preview_only": is_preview}

@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 
 from gpuform.providers.context import EMULATOR_VARIABLE
+from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.cli.flags import AliasedGroup
 from gpuform.stacks.cli.session import add_common_flags, get_flag, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.opening.emulator import (
@@ -55,7 +57,7 @@ _PORT_CHOICE = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=AliasedGroup, invoke_without_command=True)
 @_PORT
 @_STORE
 @_SPEED
@@ -164,8 +166,9 @@ def stop(port: int | None) -> None:
 
 @emulator.command("status")
 @_PORT_CHOICE
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
 @add_common_flags
-def show_status(port: int | None) -> None:
+def show_status(port: int | None, as_json: bool) -> None:
     """Show which emulator answers, and the time of its clock; exit with 1 if none does.
 
     \b
@@ -179,6 +182,9 @@ def show_status(port: int | None) -> None:
             f"no emulator answers at {url}", hint='start one: eval "$(gpuform emulator start)"'
         )
     clock = f"{datetime.fromtimestamp(running.now, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    if as_json:
+        click.echo(format_json({"id": running.identity, "url": url, "now": clock}, indent=2))
+        return
     click.echo(f"Emulator {running.identity} serves at {url}; its clock shows {clock}.")
 
 

@@ -12,14 +12,14 @@ from click.shell_completion import CompletionItem
 
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.flags import find_help_page
+from gpuform.stacks.cli.flags import AliasedGroup, emulated_state_flag, find_help_page
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, anchor_file_url, credentials, strip_credentials
 from gpuform.stacks.help_pages import Page, UnknownPage, find_page, list_page_names, read_page
 
 
-@click.group()
+@click.group(cls=AliasedGroup)
 def plugin() -> None:
     """Install the provider plugin for the Pulumi CLI, and maintain it.
 
@@ -300,6 +300,7 @@ def completion(shell: str) -> None:
 
 @click.command()
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
+@emulated_state_flag
 @add_stack_flags
 def about(as_json: bool) -> None:
     """Show versions, the machine, the project, its backend and its stack.

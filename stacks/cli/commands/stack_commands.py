@@ -129,7 +129,7 @@ def create(
 
 @stack.command("ls")
 @click.option("--all", "-a", "everything", is_flag=True, help="List the stacks of all projects.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 @add_common_flags
 def list_stacks(everything: bool, as_json: bool) -> None:
     """List the project's stacks, or all of the backend's.

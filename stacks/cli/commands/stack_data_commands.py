@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gpuform.schemas.safe_text import format_json
-from gpuform.stacks.cli.flags import lock_flag
+from gpuform.stacks.cli.flags import emulated_state_flag, lock_flag
 from gpuform.stacks.cli.opening import find_workspace, open_for_change, select_stack
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
@@ -56,6 +56,7 @@ _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
     expose_value=False,
     help="Accepted for compatibility with Pulumi: dates are always full.",
 )
+@emulated_state_flag
 @add_stack_flags
 def show_history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> None:
     """Show the runs of the stack, the latest first.
@@ -152,6 +153,7 @@ def _format_time(seconds: int) -> str:
 @click.option(
     "--json", "-j", "as_json", is_flag=True, help="Print one JSON object instead of text."
 )
+@emulated_state_flag
 @add_stack_flags
 def logs(number: int | None, as_json: bool) -> None:
     """Show a run step by step: its changes and its messages.
@@ -193,6 +195,7 @@ def logs(number: int | None, as_json: bool) -> None:
 @click.argument("name", required=False)
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
+@emulated_state_flag
 @add_stack_flags
 def show_outputs(name: str | None, as_json: bool, show_secrets: bool) -> None:
     """Show all outputs of the stack, or one output.
@@ -338,6 +341,7 @@ def _ask_new_passphrase(session: Session) -> str:
     help="Write to this file instead of stdout.",
 )
 @click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
+@emulated_state_flag
 @add_stack_flags
 def export(file: Path | None, show_secrets: bool) -> None:
     """Write the stack's state as Pulumi's deployment JSON.

@@ -18,7 +18,7 @@ from gpuform.stacks.cli.commands.state_edit_commands import (
     untaint,
 )
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.flags import AliasedGroup, lock_flag
+from gpuform.stacks.cli.flags import AliasedGroup, emulated_state_flag, lock_flag
 from gpuform.stacks.cli.opening import find_workspace, lock_stack, read_sealed_snapshot
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.prompts import is_confirmed
@@ -307,6 +307,7 @@ for _command in (
 
 @state.command("list")
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@emulated_state_flag
 @add_stack_flags
 def list_entries(as_json: bool) -> None:
     """List every entry of the state: URN, id and what is special about it.
@@ -333,6 +334,7 @@ def list_entries(as_json: bool) -> None:
 @click.argument("resource")
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of YAML.")
 @click.option("--show-secrets", is_flag=True, help="Show secret values in plain text.")
+@emulated_state_flag
 @add_stack_flags
 def show(resource: str, as_json: bool, show_secrets: bool) -> None:
     """Show one resource of the state.

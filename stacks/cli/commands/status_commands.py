@@ -11,8 +11,10 @@ import click
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, OUT_OF_CREDIT, SUCCESS
 from gpuform.stacks.cli.flags import (
+    add_format_flags,
     add_multi_stack_flags,
     emulate_flag,
+    emulated_state_flag,
     output_flag,
     reject_filter_without_all,
 )
@@ -194,14 +196,10 @@ _MAX_SHAPES = 60
 
 
 @click.command()
-@click.option(
-    "--format",
-    "-f",
-    "form",
-    type=click.Choice(["dot", "mermaid", "html"]),
+@add_format_flags(
+    ("dot", "mermaid", "html"),
     default="dot",
-    show_default=True,
-    help="dot: for Graphviz; mermaid: for Markdown; html: one self-contained page.",
+    help_text="dot: for Graphviz; mermaid: for Markdown; html: one self-contained page.",
 )
 @click.option(
     "--plan",
@@ -217,6 +215,7 @@ _MAX_SHAPES = 60
     show_default=True,
     help="Above this number of shapes, draw similar resources as one shape with a count; 0: never.",
 )
+@emulated_state_flag
 @add_multi_stack_flags
 @add_stack_flags
 def graph(

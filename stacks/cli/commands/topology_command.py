@@ -8,7 +8,13 @@ import click
 
 from gpuform.schemas.safe_text import escape_invisible, format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.flags import emulate_flag, lock_flag, output_flag, yes_flag
+from gpuform.stacks.cli.flags import (
+    add_format_flags,
+    emulate_flag,
+    lock_flag,
+    output_flag,
+    yes_flag,
+)
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 
 if TYPE_CHECKING:
@@ -32,14 +38,10 @@ _FORMATS = (
 
 @click.command()
 @click.argument("resources", nargs=-1, metavar="[RESOURCE]...")
-@click.option(
-    "--format",
-    "-f",
-    "form",
-    type=click.Choice(_FORMATS),
-    required=True,
-    help="The scheduler: Slurm, Slinky, Kubernetes, Kueue, Topograph, Ansible (inventory); or a "
-    "list of nodes (inventory-json, inventory-csv).",
+@add_format_flags(
+    _FORMATS,
+    help_text="The scheduler: Slurm, Slinky, Kubernetes, Kueue, Topograph, Ansible (inventory); or "
+    "a list of nodes (inventory-json, inventory-csv).",
 )
 @click.option(
     "--refresh",

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, describe_failure
-from gpuform.stacks.cli.flags import add_multi_stack_flags, output_flag, reject_filter_without_all
+from gpuform.stacks.cli.flags import (
+    add_format_flags,
+    add_multi_stack_flags,
+    emulated_state_flag,
+    output_flag,
+    reject_filter_without_all,
+)
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.screen import Screen, write_parts
 
@@ -26,15 +32,12 @@ _FORMATS = ("text", "json", "sarif", "github")
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
-@click.option(
-    "--format",
-    "-f",
-    "form",
-    type=click.Choice(_FORMATS),
+@add_format_flags(
+    _FORMATS,
     default="text",
-    show_default=True,
-    help="The format of problems: sarif for code scanning, github for a workflow's log.",
+    help_text="The format of problems: sarif for code scanning, github for a workflow's log.",
 )
+@emulated_state_flag
 @add_multi_stack_flags
 @add_stack_flags
 def validate(

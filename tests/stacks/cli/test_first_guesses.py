@@ -27,7 +27,7 @@ fmt -check
 plan -> gpuform preview
 plan -out=plan.tfplan -> gpuform preview --save-plan plan.tfplan
 plan -destroy -> gpuform destroy --preview-only
-plan -detailed-exitcode -> gpuform preview
+plan -detailed-exitcode -> gpuform preview --detailed-exitcode
 plan -target=cluster.train -> gpuform preview --target train
 plan -var-file=prod.tfvars -> gpuform preview --config KEY=VALUE
 plan -h -> gpuform preview
@@ -43,7 +43,7 @@ output -> gpuform stack output
 output -json -> gpuform stack output --json
 output -raw kubeconfig -> gpuform stack output kubeconfig
 show -> gpuform status
-show -json plan.tfplan -> gpuform review plan.tfplan
+show -json plan.tfplan -> gpuform review plan.tfplan --json
 state list
 state show cluster.train
 state mv cluster.a cluster.b -> gpuform state rename a b
