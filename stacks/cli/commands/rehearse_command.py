@@ -70,7 +70,7 @@ def _parse_hazards(
     metavar="NAME",
     help="Permissions of the rehearsed run, as of `gpuform up`.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
 @emulate_flag
 @add_multi_stack_flags
 @add_stack_flags
