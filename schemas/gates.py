@@ -309,7 +309,7 @@ class GatesInputs(InputModel):
         """
         gates = values.get("gates")
         names = tuple(gates) if isinstance(gates, Mapping) else ()
-        yield from find_gate_name_problems(names)
+        yield from find_name_problems(names, "gates")
         waivers = values.get("waive")
         yield from find_waiver_problems(waivers if isinstance(waivers, list) else (), names)
 
@@ -330,12 +330,11 @@ def find_waiver_problems(waivers: Iterable[Any], names: tuple[str, ...]) -> Iter
         waived.add(name)
 
 
-def find_gate_name_problems(names: Iterable[str]) -> Iterator[Problem]:
-    """Yield a problem for each gate name with other characters than a-z, 0-9 and hyphens.
+def find_name_problems(names: Iterable[str], section: str) -> Iterator[Problem]:
+    """Yield a problem for each name in a section with other characters than a-z, 0-9 and hyphens.
 
-    Names are part of permissions: --allow gate:NAME.
+    Names are part of permissions (--allow gate:NAME), or of configuration keys (notify:NAME).
     """
     for name in names:
-        # names are part of permissions: --allow gate:NAME
         if not _PLAIN_NAME.fullmatch(name):
-            yield Problem(f"gates.{name}", "is not a valid name: use a-z, 0-9 and hyphens")
+            yield Problem(f"{section}.{name}", "is not a valid name: use a-z, 0-9 and hyphens")

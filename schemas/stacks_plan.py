@@ -11,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from gpuform.schemas.gates import (
     GateInputs,
     WaiverInputs,
-    find_gate_name_problems,
+    find_name_problems,
     find_waiver_problems,
 )
 from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.notify import NotifyRuleInputs
 from gpuform.schemas.plan import GateResult, Plan
 
 FORMAT_VERSION: Final = "1"
@@ -178,16 +179,25 @@ class StacksInputs(InputModel):
             [{"gate": "budget", "until": "2026-12-31", "reason": "a move", "by": "ana@example.com"}]
         ],
     )
+    notify: dict[str, NotifyRuleInputs] | None = Field(
+        default=None,
+        description="Notification rules for all stacks, with the fields of notify.yaml. The rules "
+        "of each project hold as well.",
+        examples=[{"on-call": {"events": ["failed", "out-of-capacity"]}}],
+    )
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem for each wrong gate name or waiver, and each rule about one stack."""
+        """Yield problems of names, of waivers, and of each gate rule about one stack."""
+        rules = values.get("notify")
+        if isinstance(rules, Mapping):
+            yield from find_name_problems(rules, "notify")
         gates, waivers = values.get("gates"), values.get("waive")
         names = tuple(gates) if isinstance(gates, Mapping) else ()
         yield from find_waiver_problems(waivers if isinstance(waivers, list) else (), names)
         if not isinstance(gates, Mapping):
             return
-        yield from find_gate_name_problems(gates)
+        yield from find_name_problems(gates, "gates")
         for name, gate in gates.items():
             for rule in SINGLE_STACK_RULES:
                 if isinstance(gate, Mapping) and gate.get(rule) is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpuform.providers.platform import Form, Setting, build_plugin_key, list_settings
 from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.notify import NAMESPACE
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
@@ -23,6 +24,7 @@ from gpuform.stacks.engine.project import (
     is_secure,
     matches_type,
 )
+from gpuform.stacks.notify.rules import FILE, read_rules
 from gpuform.stacks.topology.configuration import format_encryption_hint, resolve_config
 from gpuform.stacks.topology.declarations import ConfigVariable
 
@@ -132,6 +134,11 @@ class ConfigKeys:
             )
         if namespace != self.project.name and namespace in _get_platform_namespaces():
             raise self._create_unknown_key_error(full_key, f"{namespace} has no such setting")
+        if namespace == NAMESPACE and self.complete:
+            raise UnknownKey(
+                f"nothing reads the configuration key {full_key}: no rule has this name",
+                hint=f"declare the rule {full_key.partition(':')[2]} in {FILE} first",
+            )
         if namespace not in (self.project.name, _PULUMI_NAMESPACE) and self.complete:
             raise self._create_unknown_key_error(
                 full_key, f"nothing in this project is called {namespace}"
@@ -182,7 +189,25 @@ class ConfigKeys:
             return ConfigKey(short_key, setting.description.removesuffix("."), secret)
         if full_key == _FORM:
             return ConfigKey(short_key, "how resources reach their platform", check=_check_form)
-        return None
+        return self._find_address(full_key) if namespace == NAMESPACE else None
+
+    def _find_address(self, full_key: str) -> ConfigKey | None:
+        """Return the key of a notification rule's address, or None without such a rule.
+
+        Wrong rules declare no key: `gpuform validate` reports them.
+        """
+        try:
+            rules = read_rules(self.project.directory)
+        except EngineError:
+            return None
+        return next(
+            (
+                ConfigKey(full_key, f"the address of the rule at {rule.source}", secret=True)
+                for rule in rules
+                if rule.key == full_key
+            ),
+            None,
+        )
 
     def _create_unknown_key_error(self, full_key: str, reason: str) -> UnknownKey:
         """Return, without raising, the error for an unread key, with likely keys as hint."""

@@ -17,6 +17,7 @@ from gpuform.providers.plugin.package_schema import build_package_schema
 from gpuform.stacks.json_schema.file_schemas import (
     render_cases_schema,
     render_gates_schema,
+    render_notify_schema,
     render_prices_schema,
     render_stacks_schema,
     render_topology_schema,
@@ -60,6 +61,7 @@ def render_files() -> Iterator[tuple[Path, str]]:
     yield Path("schemas/plan.schema.json"), render_plan_schema()
     yield Path("schemas/prices.schema.json"), render_prices_schema()
     yield Path("schemas/gates.schema.json"), render_gates_schema()
+    yield Path("schemas/notify.schema.json"), render_notify_schema()
     yield Path("schemas/stacks.schema.json"), render_stacks_schema()
     yield Path("schemas/cases.schema.json"), render_cases_schema()
     for page, text in render_pages():

@@ -74,6 +74,10 @@ _COMMANDS = {
         "topology_command",
         "Export the locations of the stack's nodes to schedulers.",
     ),
+    "notify": (
+        "notify_command",
+        "Show who is notified of what, or send a test to everybody.",
+    ),
     "logs": (
         "stack_data_commands",
         "Show a run step by step: its changes and its messages.",

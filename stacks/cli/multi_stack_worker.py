@@ -378,7 +378,7 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
         saved_plan = SavedPlan.from_plan(
             Path(task.source), task.plan, project, selected.name, operation
         )
-    result = run_reported_operation(selected, options, callbacks, saved_plan)
+    result = run_reported_operation(selected, options, callbacks, saved_plan, task.subject)
     if options.preview_only:
         return _report_plan(result, channel.planned_with)
     print_reason(result, screen, preview_only=False)

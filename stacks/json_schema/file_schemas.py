@@ -13,6 +13,7 @@ from gpuform.providers.catalog import list_platforms_with, load_lifecycle_class
 from gpuform.schemas.cases_file import CasesInputs
 from gpuform.schemas.gates import GatesInputs
 from gpuform.schemas.models import InputModel
+from gpuform.schemas.notify import NotifyInputs
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.schemas.topology import (
     NAME_PATTERN,
@@ -204,6 +205,11 @@ def render_prices_schema() -> str:
 def render_gates_schema() -> str:
     """Return the schema of `gates.yaml` as the text of a file."""
     return _render_model_schema(GatesInputs, "gpuform gates")
+
+
+def render_notify_schema() -> str:
+    """Return the schema of `notify.yaml` as the text of a file."""
+    return _render_model_schema(NotifyInputs, "gpuform notifications")
 
 
 def render_stacks_schema() -> str:

@@ -29,6 +29,7 @@ from gpuform.stacks.multi_stack.workspace_stacks import (
     MultiStackWorkspace,
     WorkspaceStack,
 )
+from gpuform.stacks.notify.rules import check_rules
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.planning import PlannedTopology
 
@@ -257,6 +258,7 @@ def check_workspace(
         if plan is not None:
             planned[name] = plan
         check_gates(member.project.directory, problems)
+        check_rules(member.project.directory, problems)
     return planned
 
 

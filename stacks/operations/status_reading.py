@@ -8,7 +8,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.operations.runs.callbacks import Interrupted, OperationCallbacks
+from gpuform.stacks.operations.runs.results import FinalState
 from gpuform.stacks.operations.runs.saved_plans import describe_creation
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
 from gpuform.stacks.pricing.price_book import PriceBook
@@ -442,6 +443,7 @@ class DriftResult:
     plan: Plan
     succeeded: bool
     diagnostics: Sequence[Diagnostic] = ()
+    final_state: FinalState | None = field(default=None, repr=False)
 
 
 def find_drift(
@@ -475,10 +477,15 @@ def find_drift(
 
         with callbacks.interruptions.register(cancel, lambda: None):
             outcome = deployment.run()
+        clock = get_clock(os.environ)
+        final_state = FinalState(
+            stack, outcome.snapshot.resources, clock.now(), clock.is_platforms, emulated
+        )
         creation_facts = describe_creation()  # by the emulator's clock, while it runs
         secrets = subject.program.collect_secrets()
     plan = record.build_plan(stack.project.name, stack.name, outcome)
     plan = evaluator.evaluate(plan, record.steps).model_copy(
         update={**creation_facts, "emulated": emulated}
     )
-    return DriftResult(mask_plan(plan, secrets), outcome.succeeded, record.diagnostics)
+    masked_plan = mask_plan(plan, secrets)
+    return DriftResult(masked_plan, outcome.succeeded, record.diagnostics, final_state)

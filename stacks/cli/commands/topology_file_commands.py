@@ -77,6 +77,7 @@ def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
     """Check the files, or the project's topology, and the gates; return the exit code."""
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
     from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
+    from gpuform.stacks.notify.rules import check_rules  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import find_misspelled_values, read_recent_offers  # noqa: PLC0415 - as above
     from gpuform.stacks.topology.offline import (  # noqa: PLC0415 - as above
         find_project_folder,
@@ -97,6 +98,7 @@ def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
         if not file_problems:
             summaries.append(_summarize_topology(str(file), topology))
         check_gates(folder, problems)
+        check_rules(folder, problems)
     return _print_problems(session, list(problems), list(warnings), summaries, form)
 
 
@@ -330,11 +332,13 @@ def _build_diff(label: str, before: str, after: str) -> Iterator[str]:
 @click.option(
     "--of",
     "what",
-    type=click.Choice(["topology", "prices", "gates", "stacks", "tests", "plan", "inventory"]),
+    type=click.Choice(
+        ["topology", "prices", "gates", "notify", "stacks", "tests", "plan", "inventory"]
+    ),
     default="topology",
     show_default=True,
-    help="The kind of files: topologies, prices.yaml, gates.yaml, stacks.yaml, tests/*.yaml, "
-    "plans, node inventories.",
+    help="The kind of files: topologies, prices.yaml, gates.yaml, notify.yaml, stacks.yaml, "
+    "tests/*.yaml, plans, node inventories.",
 )
 @click.option(
     "--link",
@@ -383,6 +387,7 @@ def _render_schema(kind: str) -> str:
         "topology": file_schemas.render_topology_schema,
         "prices": file_schemas.render_prices_schema,
         "gates": file_schemas.render_gates_schema,
+        "notify": file_schemas.render_notify_schema,
         "stacks": file_schemas.render_stacks_schema,
         "tests": file_schemas.render_cases_schema,
         "plan": plan_schema.render_plan_schema,

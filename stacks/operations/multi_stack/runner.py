@@ -33,7 +33,7 @@ from gpuform.stacks.operations.multi_stack.stack_process import (
 )
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
 from gpuform.stacks.operations.runs.callbacks import Interruptions
-from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.options import ReportSubject, RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
 
 _APPLIED_AT_ONCE: Final = 8
@@ -280,12 +280,17 @@ class _MultiStackRun:
         )
         # The processes show no plan of their own: the person reviews the combined one.
         reviewed = run.preview_only or self.callbacks.confirm is not None
+        # The plan is saved here, for all stacks. A failed plan ends a run that would change them.
+        subject: ReportSubject = "approval" if run.save_plan is not None else ""
+        if not run.preview_only:
+            subject = "failure"
 
         def build_task(name: str) -> Task:
             return self._build_task(
                 name,
                 {"preview_only": True, "reviewed": reviewed},
                 uses_planned_outputs=uses_planned_outputs,
+                subject=subject,
             )
 
         return self._run_schedule(dependencies, os.cpu_count() or 1, build_task, preview=True)
@@ -477,6 +482,7 @@ class _MultiStackRun:
         plan: Plan | None = None,
         source: str = "",
         uses_planned_outputs: bool = False,
+        subject: ReportSubject = "",
     ) -> Task:
         """Build a stack's task from the run's options; `task_options` override these."""
         options = self.options
@@ -496,6 +502,7 @@ class _MultiStackRun:
             lock_timeout=options.lock_timeout,
             debug=options.debug,
             drift=options.drift,
+            subject=subject,
             traceparent=options.traceparent,
         )
 

@@ -26,6 +26,7 @@ from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.values import PropertyMap, from_struct, to_struct
 from gpuform.stacks.multi_stack import WorkspaceStack
 from gpuform.stacks.operations.opening.interpreter import find_program_environment
+from gpuform.stacks.operations.runs.options import ReportSubject
 
 Form = Literal["text", "json", "events"]
 """Text for people, one JSON object of a preview, or Pulumi's event log."""
@@ -48,6 +49,7 @@ class Task(_Message):
         drift: only look for changes made outside of Pulumi.
         form: the format of the output.
         view_options: options of the views of the output.
+        subject: what of the run is reported by notifications; empty for what the options say.
         traceparent: the trace context of the multi-stack run; empty if nothing is traced.
     """
 
@@ -66,6 +68,7 @@ class Task(_Message):
     view_options: dict[str, bool] = Field(default_factory=dict)
     lock_timeout: float = 0.0
     debug: bool = False
+    subject: ReportSubject = ""
     traceparent: str = ""
 
 

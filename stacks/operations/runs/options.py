@@ -7,6 +7,10 @@ from typing import Literal
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 
+ReportSubject = Literal["", "nothing", "failure", "approval", "findings", "run"]
+"""What of an operation is reported to people: a failure only, a plan that waits for approval, what
+was found, or all; empty for what the options say."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:

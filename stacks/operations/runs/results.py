@@ -9,6 +9,8 @@ from typing import Any
 from gpuform.schemas.plan import GateResult, Plan
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.planning import Diagnostic
+from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import (
     PropertyMap,
     contains_secret,
@@ -50,6 +52,20 @@ class OutputValue:
         return f"OutputValue(value={value_text}, secret={self.secret})"
 
 
+@dataclass(frozen=True, slots=True)
+class FinalState:
+    """The open stack at the end of an operation, and its resources as the operation has seen them.
+
+    `now` is the operation's time in Unix seconds, by an emulator's clock with `has_emulated_clock`.
+    """
+
+    stack: Stack
+    entries: Sequence[ResourceState]
+    now: float
+    has_emulated_clock: bool = False
+    emulated: bool = False
+
+
 @dataclass(frozen=True)
 class RunResult:
     """The result of `preview`, `up`, `refresh`, `destroy`, `expire` or `repair`.
@@ -67,6 +83,7 @@ class RunResult:
         seal_plan: returns the plan that limits a later run; receives the seals of the plans of
             other stacks that the plan depends on.
         planned_outputs: the planned outputs in the engine's form, with secrets and unknown values.
+        final_state: the stack at the end of the operation.
     """
 
     reason: ExitReason
@@ -83,6 +100,7 @@ class RunResult:
     build_plan: Callable[[], Plan] | None = field(default=None, repr=False)
     seal_plan: Callable[[Mapping[str, str]], Plan] | None = field(default=None, repr=False)
     planned_outputs: PropertyMap = field(default_factory=dict, repr=False)
+    final_state: FinalState | None = field(default=None, repr=False)
 
     @property
     def succeeded(self) -> bool:

@@ -63,7 +63,12 @@ from gpuform.stacks.operations.runs.repair import (
     build_preview_variables,
     build_reviewed_variables,
 )
-from gpuform.stacks.operations.runs.results import ExitReason, RunResult, convert_outputs
+from gpuform.stacks.operations.runs.results import (
+    ExitReason,
+    FinalState,
+    RunResult,
+    convert_outputs,
+)
 from gpuform.stacks.operations.runs.run_log import Approval, RunLogger, Stopwatch
 from gpuform.stacks.operations.runs.saved_plans import (
     SavedPlan,
@@ -487,6 +492,13 @@ class PlannedRun:
             build_plan=None if plan is None else lambda: mask_plan(plan, secrets()),
             planned_outputs=outcome.outputs,
             seal_plan=lambda planned_with: self._seal_plan(run_ended, outcome, planned_with),
+            final_state=FinalState(
+                self.stack,
+                outcome.snapshot.resources,
+                self.expiry.now,
+                self.expiry.clock.is_platforms,
+                self.emulated,
+            ),
         )
 
     def _choose_reason(self, outcome: Outcome) -> ExitReason:

@@ -1,0 +1,333 @@
+"""Report to people what an operation has found and done, by the rules of the project.
+
+`reporting` calls this module after an operation. A problem is a warning and fails no operation.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gpuform.providers.context import READS_ONLY
+from gpuform.providers.errors import GpuformError, OutOfCapacity
+from gpuform.providers.records import EphemeralRecords
+from gpuform.providers.values import Redactor
+from gpuform.schemas.notify import TITLES, NotifyEvent
+from gpuform.schemas.plan import Plan, PlanAction
+from gpuform.stacks.engine.machine import find_ci_job
+from gpuform.stacks.engine.planning import Diagnostic
+from gpuform.stacks.engine.project import is_secure
+from gpuform.stacks.engine.provider_host import ProviderError
+from gpuform.stacks.engine.records import open_intents
+from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.store import get_user
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.engine.values import collect_secret_texts
+from gpuform.stacks.notify.findings import (
+    STATE_EVENTS,
+    build_repair_occurrence,
+    list_state_occurrences,
+)
+from gpuform.stacks.notify.rules import Rule
+from gpuform.stacks.notify.sending import (
+    Notifier,
+    Occurrence,
+    Sender,
+    count_reported,
+    describe_missing_address,
+    send_message,
+)
+from gpuform.stacks.operations.opening.environments import is_recorded_emulated, read_config
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.runs.options import ReportSubject, RunOptions
+from gpuform.stacks.operations.runs.results import ExitReason, FinalState, RunResult
+from gpuform.stacks.operations.status_reading import DriftResult
+from gpuform.stacks.schedule.noticing import list_entry_notices
+
+_FAILURES: Final[Mapping[ExitReason, str]] = {
+    ExitReason.FAILED: "failed",
+    ExitReason.CANCELLED: "was interrupted",
+    ExitReason.POLICY_VIOLATION: "was stopped by a gate",
+    ExitReason.UNCHECKED: "was stopped: a required check could not be made",
+    ExitReason.UNEXPECTED_CHANGES: "made changes where none were expected",
+    ExitReason.OUT_OF_CREDIT: "failed: no credit is left",
+    ExitReason.END_UNKNOWN: "does not know when a resource ends",
+}
+_SHOWN_ERRORS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What an operation has found.
+
+    `over` says of which events every occurrence was found, so that an earlier one is over: with
+    the subject that this is about, or an empty text for all.
+    """
+
+    occurrences: Sequence[Occurrence] = ()
+    over: Mapping[NotifyEvent, str] = field(default_factory=dict)
+
+
+def choose_subject(options: RunOptions) -> ReportSubject:
+    """Return what of a run is reported by default; of a person's own preview nothing."""
+    if not options.preview_only:
+        return "run"
+    if options.save_plan is not None:
+        return "approval"
+    return "nothing" if options.operation == "update" else "findings"
+
+
+def find_run_findings(result: RunResult, options: RunOptions, subject: ReportSubject) -> Findings:
+    """Return what is reported of a run that has ended with a result."""
+    command = options.command
+    failure = _FAILURES.get(result.reason)
+    occurrences: list[Occurrence] = []
+    over: dict[NotifyEvent, str] = {}
+    if failure is not None:
+        occurrences += [_build_failure(command, failure, result.diagnostics)]
+        occurrences += _list_missing_capacity(result.diagnostics)
+    if subject == "failure":
+        return Findings(occurrences)
+    plan = result.plan
+    if subject == "approval" and failure is None and result.has_changes and plan is not None:
+        text = f"a saved plan waits for approval: {_count_changes(plan)}"
+        state = plan.model_dump_json(include={"changes", "outputs"})
+        occurrences.append(
+            Occurrence(NotifyEvent.WAITING_FOR_APPROVAL, options.operation, state, text)
+        )
+    if plan is not None and options.operation == "refresh":
+        occurrences += find_drift_occurrences(plan)
+    if subject == "run" and plan is not None and not result.preview:
+        occurrences += _list_done(result, plan, command)
+    if result.final_state is not None and (subject != "approval" or options.operation != "update"):
+        occurrences += _list_state_occurrences(result.final_state, plan)
+    if failure is None and result.reason is not ExitReason.DECLINED and subject != "approval":
+        over |= _list_over(options)
+    return Findings(occurrences, over)
+
+
+def _list_over(options: RunOptions) -> Mapping[NotifyEvent, str]:
+    """Return the events that a successful run examines completely."""
+    is_partial = bool(options.target or options.exclude or options.repair_nodes)
+    over: dict[NotifyEvent, str] = {NotifyEvent.FAILED: options.command}
+    if is_partial:
+        return over
+    over |= dict.fromkeys(STATE_EVENTS, "")
+    if options.operation == "refresh":
+        over[NotifyEvent.DRIFT_FOUND] = ""
+    if not options.preview_only:
+        over[NotifyEvent.OUT_OF_CAPACITY] = ""
+        over[NotifyEvent.WAITING_FOR_APPROVAL] = options.operation
+    return over
+
+
+def find_drift_occurrences(plan: Plan) -> list[Occurrence]:
+    """Return the drift of each resource in the plan of a refresh."""
+    return [
+        Occurrence(
+            NotifyEvent.DRIFT_FOUND,
+            change.urn,
+            change.model_dump_json(include={"action", "changes"}),
+            f"{change.name}: {change.action}"
+            + (
+                f" of {', '.join(field.path for field in change.changes)}" if change.changes else ""
+            ),
+        )
+        for change in plan.changes
+        if change.action not in {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH}
+    ]
+
+
+def find_drift_findings(result: DriftResult, *, is_complete: bool) -> Findings:
+    """Return what is reported of a look for drift; with `is_complete` at all resources."""
+    occurrences = find_drift_occurrences(result.plan)
+    if result.final_state is not None:
+        occurrences += _list_state_occurrences(result.final_state, result.plan)
+    if not result.succeeded:
+        return Findings([*occurrences, _build_failure("drift", "failed", result.diagnostics)])
+    over = {NotifyEvent.FAILED: "drift"}
+    if is_complete:
+        over |= {**dict.fromkeys(STATE_EVENTS, ""), NotifyEvent.DRIFT_FOUND: ""}
+    return Findings(occurrences, over)
+
+
+def find_error_findings(command: str, error: GpuformError) -> Findings:
+    """Return what is reported of an operation that ended with an error, and changed nothing."""
+    diagnostic = Diagnostic("error", error.message, error=error)
+    return Findings([_build_failure(command, "failed", [diagnostic])])
+
+
+def _build_failure(command: str, failure: str, diagnostics: Iterable[Diagnostic]) -> Occurrence:
+    """Return the failure of a command. Messages may have times and ids: only classes compare."""
+    errors = [each for each in diagnostics if each.severity == "error"]
+    state = sorted(
+        f"{each.urn} {type(_get_cause(each)).__name__}" if each.urn else each.message
+        for each in errors
+    )
+    texts = [
+        ": ".join(filter(None, [name_of(each.urn) if each.urn else "", each.message]))
+        for each in errors
+    ]
+    shown = "; ".join(texts[:_SHOWN_ERRORS])
+    if len(texts) > _SHOWN_ERRORS:
+        shown += f"; and {len(texts) - _SHOWN_ERRORS} more errors"
+    text = f"{command} {failure}" + (f": {shown}" if shown else "")
+    return Occurrence(NotifyEvent.FAILED, command, "\n".join([failure, *state]), text)
+
+
+def _get_cause(diagnostic: Diagnostic) -> GpuformError | None:
+    """Return what a lifecycle raised, or else the error behind a message."""
+    error = diagnostic.error
+    return (error.cause or error) if isinstance(error, ProviderError) else error
+
+
+def _list_missing_capacity(diagnostics: Iterable[Diagnostic]) -> Iterator[Occurrence]:
+    """Yield the resources for which a platform has no GPUs."""
+    for diagnostic in diagnostics:
+        if isinstance(_get_cause(diagnostic), OutOfCapacity):
+            text = f"{name_of(diagnostic.urn)}: {diagnostic.message}"
+            yield Occurrence(NotifyEvent.OUT_OF_CAPACITY, diagnostic.urn, "", text)
+
+
+def _list_done(result: RunResult, plan: Plan, command: str) -> Iterator[Occurrence]:
+    """Yield what a run has done, which every run reports: changes, and repairs of nodes."""
+    if result.succeeded and result.has_changes:
+        text = f"{command} finished: {_count_changes(plan)}"
+        yield Occurrence(NotifyEvent.FINISHED, command, None, text)
+    for change in plan.changes:
+        for repair in change.repairs:
+            done = build_repair_occurrence(NotifyEvent.REPAIR_DONE, change.urn, repair)
+            yield replace(done, state=None)
+
+
+def _count_changes(plan: Plan) -> str:
+    """Return the numbers of changes in words, such as `2 create, 1 update`."""
+    counts = [
+        f"{count} {action}" for action, count in plan.summary.items() if action != PlanAction.SAME
+    ]
+    return ", ".join(counts) or "no resource changes"
+
+
+def _list_state_occurrences(final_state: FinalState, plan: Plan | None) -> Iterator[Occurrence]:
+    """Yield what the resources show, and the repairs that a plan would do."""
+    entries = [entry for entry in final_state.entries if not entry.delete]
+    notices = list_entry_notices(
+        entries, final_state.now, is_emulated=final_state.has_emulated_clock
+    )
+    # A preview of `expire` or a plan knows more than the entries, such as what has just been read.
+    notices = (*notices, *(plan.notices if plan is not None else ()))
+    unique = {
+        (each.event, each.subject): each
+        for each in list_state_occurrences(entries, notices, final_state.now)
+    }
+    yield from unique.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Announcer:
+    """Reports the findings of operations on one stack by its rules."""
+
+    selected: SelectedStack
+    rules: Sequence[Rule]
+    warn: Callable[[str], None]
+
+    def announce(
+        self,
+        command: str,
+        find_findings: Callable[[], Findings],
+        final_state: FinalState | None = None,
+        *,
+        removed: bool = False,
+    ) -> None:
+        """Send what `find_findings` returns, and store a digest, unless the stack was removed.
+
+        Without a final state the stack is opened for its configuration, without a question for the
+        passphrase. Any problem is a warning.
+        """
+        if os.environ.get(READS_ONLY):
+            return
+        try:
+            self._announce(command, find_findings(), final_state, removed=removed)
+        except GpuformError as error:
+            self.warn(f"warning: no notification was sent: {error.message}")
+        # Also a mistake here: the operation has ended, and its result counts.
+        except Exception as error:  # noqa: BLE001 - see above
+            self.warn(f"warning: no notification was sent: internal error: {type(error).__name__}")
+
+    def _announce(
+        self, command: str, findings: Findings, final_state: FinalState | None, *, removed: bool
+    ) -> None:
+        """Send the findings, as `announce` does. Raises the errors that `announce` reports."""
+        stack = final_state.stack if final_state else self._open_stack()
+        entries = final_state.entries if final_state else stack.snapshot.resources
+        secrets = set(stack.build_target().program.collect_secrets())
+        for entry in entries:
+            secrets.update(collect_secret_texts(entry.inputs))
+            secrets.update(collect_secret_texts(entry.outputs))
+        project = stack.project.name
+        records = open_intents(stack.backend, project, stack.name).records
+        emulated = final_state.emulated if final_state else is_recorded_emulated(stack)
+        notifier = Notifier(
+            self.rules,
+            read_addresses(stack, self.rules),
+            EphemeralRecords(records) if removed else records,
+            build_sender(f"{project}/{stack.name}", command, emulated=emulated),
+            Redactor(secrets, within=[each.text for each in findings.occurrences]).redact,
+            self.warn,
+        )
+        notifier.notify(findings.occurrences, findings.over)
+
+    def _open_stack(self) -> Stack:
+        """Open the stack of an operation that has failed before it had opened the stack.
+
+        Raises:
+            EngineError: the stack cannot be opened without a question.
+        """
+        return replace(self.selected, ask_passphrase=None).open()
+
+
+def read_addresses(stack: Stack, rules: Iterable[Rule]) -> dict[str, str]:
+    """Return the address of each rule that has one among the secrets of the configuration."""
+    keys = {rule.name: rule.key for rule in rules if is_secure(stack.settings.config.get(rule.key))}
+    values = read_config(stack) if keys else {}
+    return {name: values[key] for name, key in keys.items() if values.get(key)}
+
+
+def build_sender(stack: str, command: str, *, emulated: bool) -> Sender:
+    """Return who runs the command here, and the address of the CI job, if any."""
+    job = find_ci_job(os.environ)
+    link = job.build_url if job and job.build_url.startswith(("https://", "http://")) else ""
+    return Sender(stack, command, (job and job.user) or get_user(), link, emulated)
+
+
+def send_test_messages(selected: SelectedStack, rules: Sequence[Rule]) -> dict[str, str]:
+    """Send a message by each rule; return by rule the problem, or an empty text if it was sent.
+
+    Raises:
+        EngineError: the stack cannot be opened.
+    """
+    stack = selected.open()
+    addresses = read_addresses(stack, rules)
+    full_name = f"{stack.project.name}/{stack.name}"
+    sender = build_sender(full_name, "notify --test", emulated=is_recorded_emulated(stack))
+    problems = {}
+    for rule in rules:
+        events = ", ".join(TITLES[event] for event in sorted(rule.events))
+        lines = [f"A test of the rule {rule.name}, which reports: {events}", *sender.list_origins()]
+        address = addresses.get(rule.name)
+        problems[rule.name] = (
+            send_message(address, f"{full_name}: test", "\n".join(lines))
+            if address
+            else describe_missing_address(rule)
+        )
+    return problems
+
+
+def describe_rules(stack: Stack, rules: Sequence[Rule]) -> Iterator[str]:
+    """Yield a line for each rule: its events, and whether the stack has its address."""
+    records = open_intents(stack.backend, stack.project.name, stack.name).records
+    for rule in rules:
+        has_address = is_secure(stack.settings.config.get(rule.key))
+        address = "has an address" if has_address else f"no address: set {rule.key}"
+        reported = count_reported(records, rule)
+        yield f"{rule.name}: {', '.join(sorted(rule.events))} ({address}; reported now: {reported})"
