@@ -3,11 +3,13 @@
 import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import emulated_state_flag
 from gpuform.stacks.cli.session import add_stack_flags, open_session
 
 
 @click.command()
 @click.option("--test", is_flag=True, help="Send a message to the address of each rule.")
+@emulated_state_flag
 @add_stack_flags
 def notify(test: bool) -> int:
     """Show who is notified of what, or send a test to everybody.
