@@ -134,9 +134,9 @@ class HazardOutcome(_RehearsalModel):
         is_open = self.lost_for_s is None
         return (
             float(len(self.data_lost)),
-            float(not self.is_mended),
             float(self.lost_gpus if is_open else 0),
             float(len(self.jobs_ended)),
+            float(not self.is_mended),
             self.gpu_hours_without_work,
             float(self.lost_gpus),
             sum(self.extra_cost.values()),

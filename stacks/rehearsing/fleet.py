@@ -55,8 +55,12 @@ class FleetRecorder:
     samples: list[FleetState] = field(default_factory=list)
 
     def sample(self, now: float) -> None:
-        """Add the fleet of the time `now`; of several samples of one time the last one stays."""
-        if self.samples and self.samples[-1].at == now:
+        """Add the fleet of the time `now`; of several samples of one time the last one stays.
+
+        The first sample stays in any case: it is the fleet before the run, whose first request may
+        come at the same time.
+        """
+        if len(self.samples) > 1 and self.samples[-1].at == now:
             self.samples.pop()
         self.samples.append(self.read(now))
 

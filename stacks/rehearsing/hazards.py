@@ -52,6 +52,7 @@ class LearnedPlan:
         groups: the requests that change something.
         owners: the owner of each resource's GPUs, by URN.
         before, after: the fleet at the start and at the end.
+        samples: the fleet over the clock.
     """
 
     changes: Mapping[str, ResourceChange]
@@ -59,6 +60,16 @@ class LearnedPlan:
     owners: Mapping[str, Owner]
     before: FleetState
     after: FleetState
+    samples: Sequence[FleetState]
+
+    def list_working_nodes(self, point: Point, owner: Owner) -> list[str]:
+        """Return the owner's nodes that work before the run, after the point, and at the end."""
+        nodes = set(self.after.nodes)
+        for state in self.samples:
+            # Of several samples of one time the last one counts: it has the point's effect.
+            if state.at == point.at or state is self.before:
+                nodes &= state.nodes
+        return sorted(node for platform, name, node in nodes if (platform, name) == owner)
 
     def list_chosen(self) -> Iterator[tuple[PointGroup, Point]]:
         """Yield the points to play with their groups."""
@@ -188,7 +199,7 @@ _PLATFORMS_WITH_CREDIT: Final = ("together",)
 
 
 def _list_node_failures(learned: LearnedPlan) -> Iterator[HazardPlay]:
-    """Yield the failure of a node that stays, in the middle of the update of its resource."""
+    """Yield the failure of a node that works, in the middle of the update of its resource."""
     points_by_urn: dict[str, list[tuple[PointGroup, Point]]] = {}
     for group in learned.groups:
         for point in group.points:
@@ -198,16 +209,12 @@ def _list_node_failures(learned: LearnedPlan) -> Iterator[HazardPlay]:
         owner = learned.owners.get(urn)
         if owner is None:
             continue
-        staying = sorted(
-            node
-            for platform, name, node in learned.before.nodes & learned.after.nodes
-            if (platform, name) == owner
-        )
-        if staying:
-            group, point = points[len(points) // 2]
-            text = f"node {staying[0]} of {learned.name(point)} fails during its update"
+        group, point = points[len(points) // 2]
+        working = learned.list_working_nodes(point, owner)
+        if working:
+            text = f"node {working[0]} of {learned.name(point)} fails during its update"
             play = _play(HazardKind.NODE_FAILURE, text, group, point, "after")
-            yield replace(play, owner=owner, node=staying[0])
+            yield replace(play, owner=owner, node=working[0])
 
 
 def _list_job_starts(learned: LearnedPlan) -> Iterator[HazardPlay]:

@@ -172,7 +172,7 @@ class _ShareRehearsal:
         self.player.restore(self.player.start)
         resources += self._list_resources()
         owners = _find_owners(resources, {*before.working, *after.working})
-        learned = LearnedPlan(changes, (), owners, before, after)
+        learned = LearnedPlan(changes, (), owners, before, after, undisturbed.samples)
         kinds_of_change = {point.group for point in undisturbed.points}
         limit = max(3, MOST_POINTS // max(1, len(kinds_of_change)))
         groups = group_points(undisturbed.points, learned.count_gpus, limit)
@@ -226,7 +226,9 @@ class _ShareRehearsal:
         samples, kind = played.samples, play.hazard.kind
         loss = measure_loss(self._target, samples)
         at_end = [state for state in samples if state.at <= played.ended_at]
-        is_open = bool(kind in OUTAGES and at_end and self._target.count_missing(at_end[-1]))
+        is_outage = bool(kind in OUTAGES and at_end and self._target.count_missing(at_end[-1]))
+        # What is missing after the mending too stays away until somebody finds the cause.
+        is_open = is_outage or bool(self._target.count_missing(samples[-1]))
         orphans = self._list_unknown_objects()
         command = "destroy" if self.spec.options.operation == "destroy" else "up"
         is_mended = played.is_mended and not orphans
