@@ -7,7 +7,7 @@ continues in the virtualenv of a project that has one.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -52,7 +52,6 @@ from gpuform.stacks.operations.runs.callbacks import (
     RunEnded,
     RunStarted,
 )
-from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.review.summary_text import format_gate
 
@@ -160,18 +159,48 @@ def create_run_callbacks(arguments: RunArguments, session: Session) -> Operation
         event_printer,
         None if arguments.yes else confirm,
         Signals(screen),
-        partial(rehearse_plan, arguments.options) if arguments.rehearse else None,
+        partial(rehearse_plan, arguments, screen) if arguments.rehearse else None,
     )
 
 
-def rehearse_plan(options: RunOptions, selected: SelectedStack, plan: Plan) -> Rehearsal:
+def rehearse_plan(
+    arguments: RunArguments, screen: Screen, selected: SelectedStack, plan: Plan
+) -> Rehearsal:
     """Play the plan of a preview on the emulator under every hazard, and return the outcomes.
 
-    `options` are those of the preview.
+    Raises:
+        EngineError: the plan cannot be rehearsed, or the emulator is not installed.
     """
-    from gpuform.stacks.rehearsing import RehearsalOptions, rehearse  # noqa: PLC0415 - the emulator, for few runs
+    from gpuform.stacks.operations.opening.emulator import require_emulator  # noqa: PLC0415 - few runs need it
+    from gpuform.stacks.rehearsing import RehearsalOptions, rehearse  # noqa: PLC0415 - as above
 
-    return rehearse(selected, plan, RehearsalOptions(run_options=options))
+    require_emulator()
+    options = RehearsalOptions(
+        jobs=os.cpu_count() or 1,
+        run_options=arguments.options,
+        on_progress=create_rehearsal_progress(screen),
+    )
+    return rehearse(selected, plan, options)
+
+
+def create_rehearsal_progress(screen: Screen) -> Callable[[int, int], None]:
+    """Return a function that shows the progress on stderr: each hazard on a terminal, else few."""
+    last_shares: list[int] = []
+
+    def show(played: int, planned: int) -> None:
+        text = f"rehearsed {played} of {planned} hazards"
+        if screen.interactive:
+            ending = "\n" if played == planned else ""
+            screen.err.write(f"\r{text}{ending}")
+            screen.err.flush()
+            return
+        # A log gets a line for each quarter.
+        share = 4 * played // planned if planned else 0
+        if share and share not in last_shares:
+            last_shares.append(share)
+            screen.warn(text)
+
+    return show
 
 
 def create_view(arguments: RunArguments, session: Session) -> View:

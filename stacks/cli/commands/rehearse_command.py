@@ -4,7 +4,6 @@
 """
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +101,8 @@ def rehearse(  # noqa: PLR0913, PLR0917 - the flags
       gpuform rehearse --plan plan.json --hazards no-capacity,killed
       gpuform rehearse --all --json
     """
-    from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.stack_runs import create_rehearsal_progress  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.emulator import require_emulator  # noqa: PLC0415 - as above
     from gpuform.stacks.rehearsing import RehearsalOptions  # noqa: PLC0415 - as above
 
@@ -114,7 +114,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 - the flags
             seed=seed,
             jobs=jobs or os.cpu_count() or 1,
             allow=allow,
-            on_progress=_create_progress(session),
+            on_progress=create_rehearsal_progress(session.screen),
         )
         if every_stack:
             return _rehearse_all(session, filters, plan_file, options, (as_json, emulate))
@@ -219,24 +219,3 @@ def _print_rehearsals(session: Session, rehearsals: "list[Rehearsal]") -> None:
 
     blocks = ["\n".join(render_all_hazards(item, session.screen.paint)) for item in rehearsals]
     session.screen.print("\n\n".join(blocks))
-
-
-def _create_progress(session: Session) -> Callable[[int, int], None]:
-    """Return a function that shows the progress on stderr: each hazard on a terminal, else few."""
-    screen = session.screen
-    last_shares: list[int] = []
-
-    def show(played: int, planned: int) -> None:
-        text = f"rehearsed {played} of {planned} hazards"
-        if screen.interactive:
-            ending = "\n" if played == planned else ""
-            screen.err.write(f"\r{text}{ending}")
-            screen.err.flush()
-            return
-        # A log gets a line for each quarter.
-        share = 4 * played // planned if planned else 0
-        if share and share not in last_shares:
-            last_shares.append(share)
-            screen.warn(text)
-
-    return show
