@@ -16,11 +16,13 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from gpuform.providers.catalog import load_lifecycle_class, require_platform
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import Platform, list_own_platforms
+from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import append_change_effect, get_field_rules
 
 
@@ -54,7 +56,7 @@ def _read_if_exists(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
 
 
-_TYPING = ("Any", "Literal", "NotRequired", "TypedDict", "Unpack")
+_TYPING = ("TYPE_CHECKING", "Any", "Literal", "NotRequired", "TypedDict", "Unpack")
 _WIDTH = 100
 MODULE_HEAD = '''"""{title}'s resources for programs.
 
@@ -135,6 +137,7 @@ def _render_module(platform: Platform) -> str:
     dicts = [_render_typed_dict(model, choices) for model in models.values()]
     parts.extend(_render_alias(name, values) for name, values in choices.items())
     parts.extend(dicts)
+    parts.append(_render_values_types(lifecycles.values()))
     for kind, lifecycle in lifecycles.items():
         parts.append(_render_class(platform.name, kind, lifecycle))
     body = "".join(parts)
@@ -177,15 +180,16 @@ def _render_typed_dict(model: type[BaseModel], enumerations: dict[str, tuple[str
         lines = [f'\n\n{type_name} = TypedDict(\n    "{type_name}",\n    {{\n']
     for name, rules in get_field_rules(model).items():
         field = model.model_fields[name]
-        comment = _render_comment(append_change_effect(field.description or name, rules))
+        description = append_change_effect(field.description or name, rules)
         field_type = f"pulumi.Input[{_render_argument_type(name, field.annotation, enumerations)}]"
         if rules.reference_kind:
             field_type += " | PlatformResource"
         if not field.is_required():
             field_type = f"NotRequired[{field_type} | None]"
         if is_class:
-            lines += [*comment, f"    {name}: {field_type}\n"]
+            lines += [f"    {name}: {field_type}\n", *_render_docstring(description, 4)]
         else:
+            comment = _render_comment(description)
             lines += [*(f"    {line}" for line in comment), f'        "{name}": {field_type},\n']
     end = "" if is_class else f'    }},\n)\n"""{doc}"""\n'
     return "".join([*lines, end])
@@ -195,18 +199,16 @@ def _render_class(platform: str, kind: str, lifecycle: type[Lifecycle[Any, Any]]
     """Return the Python code of the resource class of a kind, with each output's type."""
     lines = []
     for name in lifecycle.list_property_names():
-        computed = lifecycle.outputs.model_fields.get(name)
-        field = computed or lifecycle.inputs.model_fields[name]
+        field = _get_property_field(lifecycle, name)
         optional = " | None" if _is_optional(field.annotation) else ""
-        lines.append(
-            f"    {name}: pulumi.Output[{_render_output_type(field.annotation)}{optional}]"
-        )
+        output_type = f"pulumi.Output[{_render_output_type(field.annotation)}{optional}]"
+        lines += [f"    {name}: {output_type}\n", *_render_docstring(field.description or name, 4)]
     return CLASS_TEMPLATE.format(
         kind=kind,
         platform=platform,
         doc=_get_first_doc_line(lifecycle.inputs),
         lifecycle=lifecycle.__name__,
-        outputs="\n".join(lines),
+        outputs="".join(lines).rstrip("\n"),
     )
 
 
@@ -238,7 +240,10 @@ def _render_argument_type(
 
 
 def _render_output_type(annotation: Any) -> str:
-    """Return the Python type of an output for a field's annotation; objects become dicts."""
+    """Return the Python type of an output for a field's annotation.
+
+    An object has the type that `_render_values_types` declares.
+    """
     bare_type = _strip_annotation(annotation)
     if get_origin(bare_type) is Literal:
         return "str"
@@ -247,7 +252,7 @@ def _render_output_type(annotation: Any) -> str:
     if get_origin(bare_type) is dict:
         return f"dict[str, {_render_output_type(get_args(bare_type)[1])}]"
     if isinstance(bare_type, type) and issubclass(bare_type, BaseModel):
-        return "dict[str, Any]"
+        return _format_values_name(bare_type)
     return _render_scalar_type(bare_type)
 
 
@@ -277,6 +282,75 @@ def _format_arguments_name(model: type[BaseModel]) -> str:
     return model.__name__.removesuffix("Inputs") + "Arguments"
 
 
+def _format_values_name(model: type[BaseModel]) -> str:
+    """Return the name of the TypedDict for an object among outputs: `DrainValues`."""
+    return model.__name__.removesuffix("Inputs").removesuffix("Outputs") + "Values"
+
+
+def _get_property_field(lifecycle: type[Lifecycle[Any, Any]], name: str) -> FieldInfo:
+    """Return the field of a property: of the outputs, else of the inputs that outputs repeat."""
+    return lifecycle.outputs.model_fields.get(name) or lifecycle.inputs.model_fields[name]
+
+
+def _render_values_types(lifecycles: Iterable[type[Lifecycle[Any, Any]]]) -> str:
+    """Return the Python code of the types of all objects among the outputs; may be empty.
+
+    Only type checkers see the TypedDicts: Pulumi converts outputs by their annotations, and knows
+    objects as `dict[str, Any]`.
+    """
+    models: dict[str, type[BaseModel]] = {}
+    for lifecycle in lifecycles:
+        for name in lifecycle.list_property_names():
+            _collect_output_models(_get_property_field(lifecycle, name).annotation, models)
+    if not models:
+        return ""
+    classes = "\n".join(_render_values_type(name, model) for name, model in models.items())
+    aliases = "".join(f"    {name} = dict[str, Any]\n" for name in models)
+    return f"\n\nif TYPE_CHECKING:\n\n{classes}\nelse:\n{aliases}"
+
+
+def _collect_output_models(annotation: Any, models: dict[str, type[BaseModel]]) -> None:
+    """Add the models inside an annotation to `models`, innermost first."""
+    bare_type = _strip_annotation(annotation)
+    if isinstance(bare_type, type) and issubclass(bare_type, BaseModel):
+        for field in bare_type.model_fields.values():
+            _collect_output_models(field.annotation, models)
+        models.setdefault(_format_values_name(bare_type), bare_type)
+    # A union of several types is Any.
+    elif get_origin(bare_type) in (list, tuple):
+        _collect_output_models(get_args(bare_type)[0], models)
+    elif get_origin(bare_type) is dict:
+        _collect_output_models(get_args(bare_type)[1], models)
+
+
+def _render_values_type(type_name: str, model: type[BaseModel]) -> str:
+    """Return the Python code of the TypedDict of an object among the outputs.
+
+    A class cannot have a field with the name of a Python keyword: then the type is written as a
+    call.
+    """
+    is_class = not any(map(keyword.iskeyword, model.model_fields))
+    is_input = issubclass(model, InputModel)
+    sentence = (model.__doc__ or "").strip().partition("\n")[0].partition(". ")[0]
+    doc = f'"""{sentence.removesuffix(".")}."""' if sentence else ""
+    lines = [f"    class {type_name}(TypedDict):\n", f"        {doc}\n\n" if doc else ""]
+    if not is_class:
+        lines = [f'    {type_name} = TypedDict(\n        "{type_name}",\n        {{\n']
+    for name, field in model.model_fields.items():
+        field_type = _render_output_type(field.annotation)
+        # The state has no members that are None, and of inputs only what was declared.
+        is_declared = is_input and not field.is_required()
+        if is_declared or _is_optional(field.annotation):
+            field_type = f"NotRequired[{field_type}]"
+        description = field.description or name
+        if is_class:
+            lines += [f"        {name}: {field_type}\n", *_render_docstring(description, 8)]
+        else:
+            lines.append(f'            "{name}": {field_type},\n')
+    end = "" if is_class else f"        }},\n    )\n{f'    {doc}' if doc else ''}\n"
+    return "".join([*lines, end])
+
+
 def _get_first_doc_line(model: type[BaseModel]) -> str:
     """Return the first line of a model's docstring, or the model's name without one."""
     return (model.__doc__ or model.__name__).strip().partition("\n")[0]
@@ -294,6 +368,15 @@ def _render_comment(text: str) -> list[str]:
     """Return the lines of a Python comment inside a class, wrapped to the line width."""
     wrapped = textwrap.wrap(text, _WIDTH - 6, break_on_hyphens=False)
     return [f"    # {line}\n" for line in wrapped]
+
+
+def _render_docstring(text: str, indent: int) -> list[str]:
+    """Return the lines of a docstring below a field, which editors show beside the field's name."""
+    text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    if text.endswith('"'):
+        text = text.removesuffix('"') + '\\"'
+    wrapped = textwrap.wrap(f'"""{text}"""', _WIDTH - indent, break_on_hyphens=False)
+    return [f"{' ' * indent}{line}\n" for line in wrapped]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Generated from the input models: python -m gpuform.providers.codegen
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, Unpack
 
 import pulumi
 
@@ -40,264 +40,516 @@ CreateMode = Literal[
 class GpuArguments(TypedDict):
     """One GPU."""
 
-    # Model, such as NVIDIA A100.
     model_name: pulumi.Input[str]
-    # Memory of the GPU in MB.
+    """Model, such as NVIDIA A100."""
     memory: pulumi.Input[int]
+    """Memory of the GPU in MB."""
 
 
 class NodeGpusArguments(TypedDict):
     """The GPUs of a node."""
 
-    # Number of GPUs; computed if they are listed.
     count: NotRequired[pulumi.Input[int] | None]
-    # Memory of all GPUs in MB; computed if they are listed.
+    """Number of GPUs; computed if they are listed."""
     memory: NotRequired[pulumi.Input[int] | None]
-    # The GPUs one by one.
+    """Memory of all GPUs in MB; computed if they are listed."""
     gpus: NotRequired[pulumi.Input[Sequence[pulumi.Input[GpuArguments]]] | None]
-    # Features of the GPUs, such as tensor_cores.
+    """The GPUs one by one."""
     features: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # The distinct models; computed when the GPUs are listed.
+    """Features of the GPUs, such as tensor_cores."""
     model_names: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    """The distinct models; computed when the GPUs are listed."""
 
 
 class VcpusArguments(TypedDict):
     """The virtual CPUs of a node."""
 
-    # Number of virtual CPUs.
     count: pulumi.Input[int]
+    """Number of virtual CPUs."""
 
 
 class StorageArguments(TypedDict):
     """The storage of a node."""
 
-    # Number of disks.
     disks: pulumi.Input[int]
-    # Size of all disks in MB.
+    """Number of disks."""
     size: pulumi.Input[int]
+    """Size of all disks in MB."""
 
 
 class NetworkArguments(TypedDict):
     """The network of a node."""
 
-    # Number of network interfaces.
     interfaces: pulumi.Input[int]
-    # Bandwidth of sending in MB/s.
+    """Number of network interfaces."""
     tx_bandwidth: pulumi.Input[float]
-    # Bandwidth of receiving in MB/s.
+    """Bandwidth of sending in MB/s."""
     rx_bandwidth: pulumi.Input[float]
+    """Bandwidth of receiving in MB/s."""
 
 
 class NodeArguments(TypedDict):
     """One node of a cluster."""
 
-    # Id of the node in this cluster.
     id: pulumi.Input[str]
-    # GPUs of the node.
+    """Id of the node in this cluster."""
     gpus: pulumi.Input[NodeGpusArguments]
-    # Virtual CPUs of the node.
+    """GPUs of the node."""
     vcpus: pulumi.Input[VcpusArguments]
-    # Memory of the node in MB.
+    """Virtual CPUs of the node."""
     memory: pulumi.Input[int]
-    # Swap space of the node in MB.
+    """Memory of the node in MB."""
     swap: pulumi.Input[int]
-    # Storage of the node.
+    """Swap space of the node in MB."""
     storage: pulumi.Input[StorageArguments]
-    # Network of the node.
+    """Storage of the node."""
     network: pulumi.Input[NetworkArguments]
+    """Network of the node."""
 
 
 class NodesArguments(TypedDict):
     """The nodes of a cluster."""
 
-    # Number of nodes; computed.
     count: NotRequired[pulumi.Input[int] | None]
-    # The nodes one by one. Not together with aios.GpuNode resources.
+    """Number of nodes; computed."""
     node_data: NotRequired[pulumi.Input[Sequence[pulumi.Input[NodeArguments]]] | None]
+    """The nodes one by one. Not together with aios.GpuNode resources."""
 
 
 class TotalGpusArguments(TypedDict):
     """All GPUs of a cluster."""
 
-    # Number of GPUs; computed.
     count: NotRequired[pulumi.Input[int] | None]
-    # Memory of all GPUs in MB; computed.
+    """Number of GPUs; computed."""
     memory: NotRequired[pulumi.Input[int] | None]
+    """Memory of all GPUs in MB; computed."""
 
 
 class TotalVcpusArguments(TypedDict):
     """All virtual CPUs of a cluster."""
 
-    # Number of virtual CPUs; computed.
     count: NotRequired[pulumi.Input[int] | None]
+    """Number of virtual CPUs; computed."""
 
 
 class TotalStorageArguments(TypedDict):
     """All storage of a cluster."""
 
-    # Number of disks; computed.
     disks: NotRequired[pulumi.Input[int] | None]
-    # Size of all disks in MB; computed.
+    """Number of disks; computed."""
     size: NotRequired[pulumi.Input[int] | None]
+    """Size of all disks in MB; computed."""
 
 
 class TotalNetworkArguments(TypedDict):
     """The network of all nodes of a cluster."""
 
-    # Number of network interfaces; computed.
     interfaces: NotRequired[pulumi.Input[int] | None]
-    # Bandwidth of sending in MB/s; computed.
+    """Number of network interfaces; computed."""
     tx_bandwidth: NotRequired[pulumi.Input[float] | None]
-    # Bandwidth of receiving in MB/s; computed.
+    """Bandwidth of sending in MB/s; computed."""
     rx_bandwidth: NotRequired[pulumi.Input[float] | None]
+    """Bandwidth of receiving in MB/s; computed."""
 
 
 class ConfigArguments(TypedDict):
     """The settings of the cluster's controller."""
 
-    # Id of a custom policy executor.
     policy_executor_id: NotRequired[pulumi.Input[str] | None]
-    # Where policies are executed, such as local.
+    """Id of a custom policy executor."""
     policy_execution_mode: NotRequired[pulumi.Input[str] | None]
-    # A custom policy system: any value, passed on unchanged.
+    """Where policies are executed, such as local."""
     custom_policy_system: NotRequired[pulumi.Input[Any] | None]
-    # Public host name of the cluster.
+    """A custom policy system: any value, passed on unchanged."""
     public_hostname: pulumi.Input[str]
-    # Whether clients reach the cluster through a gateway.
+    """Public host name of the cluster."""
     use_gateway: NotRequired[pulumi.Input[bool] | None]
-    # Policies by the actions that they decide: any value.
+    """Whether clients reach the cluster through a gateway."""
     actions_policy_map: NotRequired[pulumi.Input[Any] | None]
+    """Policies by the actions that they decide: any value."""
 
 
 class ClusterMetadataArguments(TypedDict):
     """Facts about the cluster for people."""
 
-    # A readable name.
     name: pulumi.Input[str]
-    # Purpose of the cluster.
+    """A readable name."""
     description: pulumi.Input[str]
-    # Person or team that manages the cluster.
+    """Purpose of the cluster."""
     owner: pulumi.Input[str]
-    # Email address for contact.
+    """Person or team that manages the cluster."""
     email: NotRequired[pulumi.Input[str] | None]
-    # Countries that the cluster belongs to.
+    """Email address for contact."""
     countries: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # Further contacts and support: any value.
+    """Countries that the cluster belongs to."""
     misc_contact_info: NotRequired[pulumi.Input[Any] | None]
-    # Other facts: any value. Pass a pulumi.Output.secret if the value contains a secret, such as a
-    # join command.
+    """Further contacts and support: any value."""
     additional_info: NotRequired[pulumi.Input[Any] | None]
+    """Other facts: any value. Pass a pulumi.Output.secret if the value contains a secret, such as a
+    join command."""
 
 
 class KubernetesArguments(TypedDict):
     """The Kubernetes that schedules jobs on the nodes. A node has the same name there."""
 
-    # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
     kubeconfig: NotRequired[pulumi.Input[str] | None]
-    # Context in the kubeconfig; the current one if not declared.
+    """Path of a kubeconfig on this machine; ~/.kube/config when not declared."""
     context: NotRequired[pulumi.Input[str] | None]
+    """Context in the kubeconfig; the current one if not declared."""
 
 
 class SlurmArguments(TypedDict):
     """How gpuform reaches a cluster's Slurm. A setting of gpuform, never sent to the platform."""
 
-    # exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
-    # commands are installed on this machine.
     via: NotRequired[pulumi.Input[Via] | None]
-    # exec: namespace of Slurm.
+    """exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
+    commands are installed on this machine."""
     namespace: NotRequired[pulumi.Input[str] | None]
-    # exec: labels of the pods in which commands can be run; a running one is used.
+    """exec: namespace of Slurm."""
     pod_selector: NotRequired[pulumi.Input[str] | None]
-    # exec: the container of the pod.
+    """exec: labels of the pods in which commands can be run; a running one is used."""
     container: NotRequired[pulumi.Input[str] | None]
-    # ssh: the login node, or a Host of your SSH configuration.
+    """exec: the container of the pod."""
     host: NotRequired[pulumi.Input[str] | None]
-    # ssh: name to log in with; the name in your SSH configuration when not declared.
+    """ssh: the login node, or a Host of your SSH configuration."""
     user: NotRequired[pulumi.Input[str] | None]
-    # ssh: port of the login node.
+    """ssh: name to log in with; the name in your SSH configuration when not declared."""
     port: NotRequired[pulumi.Input[int] | None]
-    # Whether to run changing commands with `sudo`, without a password; true by default with ssh.
+    """ssh: port of the login node."""
     sudo: NotRequired[pulumi.Input[bool] | None]
-    # How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which Slinky
-    # 1.3 and newer follow.
+    """Whether to run changing commands with `sudo`, without a password; true by default with
+    ssh."""
     drain_by: NotRequired[pulumi.Input[DrainBy] | None]
+    """How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which Slinky
+    1.3 and newer follow."""
 
 
 class ScheduledDrainArguments(TypedDict):
     """What to do about the jobs on removed nodes, and which scheduler to ask."""
 
-    # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
-    # the jobs.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this time,
-    # no node is removed.
+    """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
+    the jobs."""
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for jobs.
+    """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this time,
+    no node is removed."""
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
-    # The Slurm to ask for jobs; exec needs kubernetes, too.
+    """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
+    jobs."""
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+    """The Slurm to ask for jobs; exec needs kubernetes, too."""
 
 
 class ClusterArguments(TypedDict):
     """A cluster's record in the registry. A record neither creates nor deletes hardware."""
 
-    # Id of the cluster, unique in the registry. (replaces)
     cluster_id: pulumi.Input[str]
-    # Region or network where the cluster is.
+    """Id of the cluster, unique in the registry. (replaces)"""
     region_id: NotRequired[pulumi.Input[str] | None]
-    # Status of the cluster; if not declared, the system sets the status.
+    """Region or network where the cluster is."""
     status: NotRequired[pulumi.Input[str] | None]
-    # The nodes one by one in node_data; without it, aios.GpuNode resources add the nodes.
+    """Status of the cluster; if not declared, the system sets the status."""
     nodes: NotRequired[pulumi.Input[NodesArguments] | None]
-    # Total GPUs: computed from the nodes.
+    """The nodes one by one in node_data; without it, aios.GpuNode resources add the nodes."""
     gpus: NotRequired[pulumi.Input[TotalGpusArguments] | None]
-    # Total virtual CPUs: computed from the nodes.
+    """Total GPUs: computed from the nodes."""
     vcpus: NotRequired[pulumi.Input[TotalVcpusArguments] | None]
-    # Total memory in MB: computed from the nodes.
+    """Total virtual CPUs: computed from the nodes."""
     memory: NotRequired[pulumi.Input[int] | None]
-    # Total swap space in MB: computed from the nodes.
+    """Total memory in MB: computed from the nodes."""
     swap: NotRequired[pulumi.Input[int] | None]
-    # Total storage: computed from the nodes.
+    """Total swap space in MB: computed from the nodes."""
     storage: NotRequired[pulumi.Input[TotalStorageArguments] | None]
-    # Total network: computed from the nodes.
+    """Total storage: computed from the nodes."""
     network: NotRequired[pulumi.Input[TotalNetworkArguments] | None]
-    # Settings of the cluster's controller.
+    """Total network: computed from the nodes."""
     config: pulumi.Input[ConfigArguments]
-    # Tags or labels.
+    """Settings of the cluster's controller."""
     tags: pulumi.Input[Sequence[pulumi.Input[str]]]
-    # Facts for people: name, description, owner and more.
+    """Tags or labels."""
     cluster_metadata: pulumi.Input[ClusterMetadataArguments]
-    # Reputation of the cluster, which the AIOS network may change. (in place, write-only)
+    """Facts for people: name, description, owner and more."""
     reputation: NotRequired[pulumi.Input[float] | None]
-    # How to create the record: by the Parser, or directly in the registry. (nothing)
+    """Reputation of the cluster, which the AIOS network may change. (in place, write-only)"""
     create_mode: NotRequired[pulumi.Input[CreateMode] | None]
-    # A setting of gpuform, never sent: what to do about jobs on nodes before their entries are
-    # removed, and which scheduler to ask. Without it, gpuform does not look for jobs. (nothing)
+    """How to create the record: by the Parser, or directly in the registry. (nothing)"""
     drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
+    """A setting of gpuform, never sent: what to do about jobs on nodes before their entries are
+    removed, and which scheduler to ask. Without it, gpuform does not look for jobs. (nothing)"""
 
 
 class GpuNodeArguments(TypedDict):
     """One node of a cluster, declared apart from the cluster's record."""
 
-    # Id of the cluster that the node belongs to. (replaces)
     cluster_id: pulumi.Input[str] | PlatformResource
-    # Id of the node in the cluster. (replaces)
+    """Id of the cluster that the node belongs to. (replaces)"""
     node_id: pulumi.Input[str]
-    # A setting of gpuform, never sent: what to do about jobs on the node before its entry is
-    # removed, and which scheduler to ask. Without it, gpuform does not look for jobs. (nothing)
+    """Id of the node in the cluster. (replaces)"""
     drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
-    # GPUs of the node.
+    """A setting of gpuform, never sent: what to do about jobs on the node before its entry is
+    removed, and which scheduler to ask. Without it, gpuform does not look for jobs. (nothing)"""
     gpus: pulumi.Input[NodeGpusArguments]
-    # Virtual CPUs of the node.
+    """GPUs of the node."""
     vcpus: pulumi.Input[VcpusArguments]
-    # Memory of the node in MB.
+    """Virtual CPUs of the node."""
     memory: pulumi.Input[int]
-    # Swap space of the node in MB.
+    """Memory of the node in MB."""
     swap: pulumi.Input[int]
-    # Storage of the node.
+    """Swap space of the node in MB."""
     storage: pulumi.Input[StorageArguments]
-    # Network of the node.
+    """Storage of the node."""
     network: pulumi.Input[NetworkArguments]
+    """Network of the node."""
+
+
+if TYPE_CHECKING:
+
+    class GpuValues(TypedDict):
+        """One GPU."""
+
+        model_name: str
+        """Model, such as NVIDIA A100."""
+        memory: int
+        """Memory of the GPU in MB."""
+
+    class NodeGpusValues(TypedDict):
+        """The GPUs of a node."""
+
+        count: NotRequired[int]
+        """Number of GPUs; computed if they are listed."""
+        memory: NotRequired[int]
+        """Memory of all GPUs in MB; computed if they are listed."""
+        gpus: NotRequired[list[GpuValues]]
+        """The GPUs one by one."""
+        features: NotRequired[list[str]]
+        """Features of the GPUs, such as tensor_cores."""
+        model_names: NotRequired[list[str]]
+        """The distinct models; computed when the GPUs are listed."""
+
+    class VcpusValues(TypedDict):
+        """The virtual CPUs of a node."""
+
+        count: int
+        """Number of virtual CPUs."""
+
+    class StorageValues(TypedDict):
+        """The storage of a node."""
+
+        disks: int
+        """Number of disks."""
+        size: int
+        """Size of all disks in MB."""
+
+    class NetworkValues(TypedDict):
+        """The network of a node."""
+
+        interfaces: int
+        """Number of network interfaces."""
+        tx_bandwidth: float
+        """Bandwidth of sending in MB/s."""
+        rx_bandwidth: float
+        """Bandwidth of receiving in MB/s."""
+
+    class NodeValues(TypedDict):
+        """One node of a cluster."""
+
+        id: str
+        """Id of the node in this cluster."""
+        gpus: NodeGpusValues
+        """GPUs of the node."""
+        vcpus: VcpusValues
+        """Virtual CPUs of the node."""
+        memory: int
+        """Memory of the node in MB."""
+        swap: int
+        """Swap space of the node in MB."""
+        storage: StorageValues
+        """Storage of the node."""
+        network: NetworkValues
+        """Network of the node."""
+
+    class NodesValues(TypedDict):
+        """The nodes of a cluster."""
+
+        count: NotRequired[int]
+        """Number of nodes; computed."""
+        node_data: NotRequired[list[NodeValues]]
+        """The nodes one by one. Not together with aios.GpuNode resources."""
+
+    class TotalGpusValues(TypedDict):
+        """All GPUs of a cluster."""
+
+        count: NotRequired[int]
+        """Number of GPUs; computed."""
+        memory: NotRequired[int]
+        """Memory of all GPUs in MB; computed."""
+
+    class TotalVcpusValues(TypedDict):
+        """All virtual CPUs of a cluster."""
+
+        count: NotRequired[int]
+        """Number of virtual CPUs; computed."""
+
+    class TotalStorageValues(TypedDict):
+        """All storage of a cluster."""
+
+        disks: NotRequired[int]
+        """Number of disks; computed."""
+        size: NotRequired[int]
+        """Size of all disks in MB; computed."""
+
+    class TotalNetworkValues(TypedDict):
+        """The network of all nodes of a cluster."""
+
+        interfaces: NotRequired[int]
+        """Number of network interfaces; computed."""
+        tx_bandwidth: NotRequired[float]
+        """Bandwidth of sending in MB/s; computed."""
+        rx_bandwidth: NotRequired[float]
+        """Bandwidth of receiving in MB/s; computed."""
+
+    class ConfigValues(TypedDict):
+        """The settings of the cluster's controller."""
+
+        policy_executor_id: NotRequired[str]
+        """Id of a custom policy executor."""
+        policy_execution_mode: NotRequired[str]
+        """Where policies are executed, such as local."""
+        custom_policy_system: NotRequired[Any]
+        """A custom policy system: any value, passed on unchanged."""
+        public_hostname: str
+        """Public host name of the cluster."""
+        use_gateway: NotRequired[bool]
+        """Whether clients reach the cluster through a gateway."""
+        actions_policy_map: NotRequired[Any]
+        """Policies by the actions that they decide: any value."""
+
+    class ClusterMetadataValues(TypedDict):
+        """Facts about the cluster for people."""
+
+        name: str
+        """A readable name."""
+        description: str
+        """Purpose of the cluster."""
+        owner: str
+        """Person or team that manages the cluster."""
+        email: NotRequired[str]
+        """Email address for contact."""
+        countries: NotRequired[list[str]]
+        """Countries that the cluster belongs to."""
+        misc_contact_info: NotRequired[Any]
+        """Further contacts and support: any value."""
+        additional_info: NotRequired[Any]
+        """Other facts: any value. Pass a pulumi.Output.secret if the value contains a secret, such
+        as a join command."""
+
+    class KubernetesValues(TypedDict):
+        """The Kubernetes that schedules jobs on the nodes."""
+
+        kubeconfig: NotRequired[str]
+        """Path of a kubeconfig on this machine; ~/.kube/config when not declared."""
+        context: NotRequired[str]
+        """Context in the kubeconfig; the current one if not declared."""
+
+    class SlurmValues(TypedDict):
+        """How gpuform reaches a cluster's Slurm."""
+
+        via: NotRequired[str]
+        """exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where
+        Slurm's commands are installed on this machine."""
+        namespace: NotRequired[str]
+        """exec: namespace of Slurm."""
+        pod_selector: NotRequired[str]
+        """exec: labels of the pods in which commands can be run; a running one is used."""
+        container: NotRequired[str]
+        """exec: the container of the pod."""
+        host: NotRequired[str]
+        """ssh: the login node, or a Host of your SSH configuration."""
+        user: NotRequired[str]
+        """ssh: name to log in with; the name in your SSH configuration when not declared."""
+        port: NotRequired[int]
+        """ssh: port of the login node."""
+        sudo: NotRequired[bool]
+        """Whether to run changing commands with `sudo`, without a password; true by default with
+        ssh."""
+        drain_by: NotRequired[str]
+        """How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which
+        Slinky 1.3 and newer follow."""
+
+    class ScheduledDrainValues(TypedDict):
+        """What to do about the jobs on removed nodes, and which scheduler to ask."""
+
+        on_busy: NotRequired[str]
+        """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or
+        evict the jobs."""
+        wait_minutes: NotRequired[int]
+        """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this
+        time, no node is removed."""
+        kubernetes: NotRequired[KubernetesValues]
+        """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
+        jobs."""
+        slurm: NotRequired[SlurmValues]
+        """The Slurm to ask for jobs; exec needs kubernetes, too."""
+
+    class UrlMapValues(TypedDict):
+        """The addresses of the cluster's services."""
+
+        controller_service: NotRequired[str]
+        """URL of the controller."""
+        metrics_service: NotRequired[str]
+        """URL of the metrics."""
+        blocks_query: NotRequired[str]
+        """URL for queries about blocks."""
+        public_gateway: NotRequired[str]
+        """URL of the public gateway."""
+        parameter_updater: NotRequired[str]
+        """URL for changes of parameters."""
+
+    class TotalsValues(TypedDict):
+        """The totals in a record, whoever wrote them."""
+
+        nodes: NotRequired[float]
+        """Nodes."""
+        gpus: NotRequired[float]
+        """GPUs."""
+        gpu_memory: NotRequired[float]
+        """Memory of all GPUs."""
+        vcpus: NotRequired[float]
+        """Virtual CPUs."""
+        memory: NotRequired[float]
+        """Memory."""
+        swap: NotRequired[float]
+        """Swap space."""
+        disks: NotRequired[float]
+        """Disks."""
+        storage: NotRequired[float]
+        """Size of all disks."""
+        interfaces: NotRequired[float]
+        """Network interfaces."""
+        tx_bandwidth: NotRequired[float]
+        """Bandwidth of sending."""
+        rx_bandwidth: NotRequired[float]
+        """Bandwidth of receiving."""
+
+else:
+    GpuValues = dict[str, Any]
+    NodeGpusValues = dict[str, Any]
+    VcpusValues = dict[str, Any]
+    StorageValues = dict[str, Any]
+    NetworkValues = dict[str, Any]
+    NodeValues = dict[str, Any]
+    NodesValues = dict[str, Any]
+    TotalGpusValues = dict[str, Any]
+    TotalVcpusValues = dict[str, Any]
+    TotalStorageValues = dict[str, Any]
+    TotalNetworkValues = dict[str, Any]
+    ConfigValues = dict[str, Any]
+    ClusterMetadataValues = dict[str, Any]
+    KubernetesValues = dict[str, Any]
+    SlurmValues = dict[str, Any]
+    ScheduledDrainValues = dict[str, Any]
+    UrlMapValues = dict[str, Any]
+    TotalsValues = dict[str, Any]
 
 
 class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
@@ -306,28 +558,52 @@ class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
     _lifecycle = ClusterLifecycle
 
     cluster_id: pulumi.Output[str]
+    """Id of the cluster, unique in the registry."""
     region_id: pulumi.Output[str | None]
+    """Region or network where the cluster is."""
     status: pulumi.Output[str | None]
-    nodes: pulumi.Output[dict[str, Any] | None]
-    gpus: pulumi.Output[dict[str, Any] | None]
-    vcpus: pulumi.Output[dict[str, Any] | None]
+    """Status, as the registry reports it."""
+    nodes: pulumi.Output[NodesValues | None]
+    """The nodes one by one in node_data; without it, aios.GpuNode resources add the nodes."""
+    gpus: pulumi.Output[TotalGpusValues | None]
+    """Total GPUs: computed from the nodes."""
+    vcpus: pulumi.Output[TotalVcpusValues | None]
+    """Total virtual CPUs: computed from the nodes."""
     memory: pulumi.Output[int | None]
+    """Total memory in MB: computed from the nodes."""
     swap: pulumi.Output[int | None]
-    storage: pulumi.Output[dict[str, Any] | None]
-    network: pulumi.Output[dict[str, Any] | None]
-    config: pulumi.Output[dict[str, Any]]
+    """Total swap space in MB: computed from the nodes."""
+    storage: pulumi.Output[TotalStorageValues | None]
+    """Total storage: computed from the nodes."""
+    network: pulumi.Output[TotalNetworkValues | None]
+    """Total network: computed from the nodes."""
+    config: pulumi.Output[ConfigValues]
+    """Settings of the cluster's controller."""
     tags: pulumi.Output[list[str]]
-    cluster_metadata: pulumi.Output[dict[str, Any]]
+    """Tags or labels."""
+    cluster_metadata: pulumi.Output[ClusterMetadataValues]
+    """Facts for people: name, description, owner and more."""
     reputation: pulumi.Output[float | None]
+    """Reputation of the cluster, which the AIOS network may change."""
     create_mode: pulumi.Output[str | None]
-    drain: pulumi.Output[dict[str, Any] | None]
+    """How to create the record: by the Parser, or directly in the registry."""
+    drain: pulumi.Output[ScheduledDrainValues | None]
+    """A setting of gpuform, never sent: what to do about jobs on nodes before their entries are
+    removed, and which scheduler to ask. Without it, gpuform does not look for jobs."""
     ready: pulumi.Output[bool]
+    """Whether the resource is usable now."""
     not_ready_reason: pulumi.Output[str | None]
+    """Why the resource is not usable; absent if it is."""
     object_id: pulumi.Output[str | None]
-    url_map: pulumi.Output[dict[str, Any] | None]
+    """MongoDB's id of the record; people choose the other id, cluster_id."""
+    url_map: pulumi.Output[UrlMapValues | None]
+    """URLs of the cluster's services, filled in by the system."""
     network_reputation: pulumi.Output[float | None]
-    totals: pulumi.Output[dict[str, Any] | None]
+    """The present reputation in the registry, which the AIOS network may change."""
+    totals: pulumi.Output[TotalsValues | None]
+    """The present totals in the registry, which the AIOS network may change."""
     totals_agree: pulumi.Output[bool | None]
+    """Whether the totals equal the sums over the nodes of the record."""
 
     def __init__(
         self,
@@ -344,17 +620,30 @@ class GpuNode(PlatformResource, module="gpuform.aios", name="GpuNode"):
     _lifecycle = GpuNodeLifecycle
 
     cluster_id: pulumi.Output[str]
+    """Id of the cluster that the node belongs to."""
     node_id: pulumi.Output[str]
-    drain: pulumi.Output[dict[str, Any] | None]
-    gpus: pulumi.Output[dict[str, Any]]
-    vcpus: pulumi.Output[dict[str, Any]]
+    """Id of the node in the cluster."""
+    drain: pulumi.Output[ScheduledDrainValues | None]
+    """A setting of gpuform, never sent: what to do about jobs on the node before its entry is
+    removed, and which scheduler to ask. Without it, gpuform does not look for jobs."""
+    gpus: pulumi.Output[NodeGpusValues]
+    """GPUs of the node."""
+    vcpus: pulumi.Output[VcpusValues]
+    """Virtual CPUs of the node."""
     memory: pulumi.Output[int]
+    """Memory of the node in MB."""
     swap: pulumi.Output[int]
-    storage: pulumi.Output[dict[str, Any]]
-    network: pulumi.Output[dict[str, Any]]
+    """Swap space of the node in MB."""
+    storage: pulumi.Output[StorageValues]
+    """Storage of the node."""
+    network: pulumi.Output[NetworkValues]
+    """Network of the node."""
     ready: pulumi.Output[bool]
+    """Whether the resource is usable now."""
     not_ready_reason: pulumi.Output[str | None]
+    """Why the resource is not usable; absent if it is."""
     object_id: pulumi.Output[str | None]
+    """MongoDB's id of the entry; people choose the other id, node_id."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ Generated from the input models: python -m gpuform.providers.codegen
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, Unpack
 
 import pulumi
 
@@ -83,122 +83,125 @@ Metric = Literal[
 class NodeArguments(TypedDict):
     """One node of a pool, where it differs from the other nodes."""
 
-    # Name of the node; by default gpu_node_name_prefix, a hyphen and the node's key. Another name
-    # creates another node.
     gpu_node_name: NotRequired[pulumi.Input[str] | None]
-    # A fixed address of the subnet; another one replaces the node.
+    """Name of the node; by default gpu_node_name_prefix, a hyphen and the node's key. Another name
+    creates another node."""
     ip_address: NotRequired[pulumi.Input[str] | None]
-    # Whether the node has a public address, by public_ip_address_id.
+    """A fixed address of the subnet; another one replaces the node."""
     nat_enabled: NotRequired[pulumi.Input[bool] | None]
-    # Id of the public IP for NAT.
+    """Whether the node has a public address, by public_ip_address_id."""
     public_ip_address_id: NotRequired[pulumi.Input[str] | None]
-    # Availability zone of the node; by default as the pool. Another one replaces the node.
+    """Id of the public IP for NAT."""
     zone: NotRequired[pulumi.Input[str] | None]
-    # Whether the node is locked; by default as the pool.
+    """Availability zone of the node; by default as the pool. Another one replaces the node."""
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
-    # RUNNING or STOPPED; by default as the pool.
+    """Whether the node is locked; by default as the pool."""
     state: NotRequired[pulumi.Input[State] | None]
+    """RUNNING or STOPPED; by default as the pool."""
 
 
 class KubernetesArguments(TypedDict):
     """The Kubernetes that schedules jobs on the nodes. A node has the same name there."""
 
-    # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
     kubeconfig: NotRequired[pulumi.Input[str] | None]
-    # Context in the kubeconfig; the current one if not declared.
+    """Path of a kubeconfig on this machine; ~/.kube/config when not declared."""
     context: NotRequired[pulumi.Input[str] | None]
+    """Context in the kubeconfig; the current one if not declared."""
 
 
 class SlurmArguments(TypedDict):
     """How gpuform reaches a cluster's Slurm. A setting of gpuform, never sent to the platform."""
 
-    # exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
-    # commands are installed on this machine.
     via: NotRequired[pulumi.Input[Via] | None]
-    # exec: namespace of Slurm.
+    """exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
+    commands are installed on this machine."""
     namespace: NotRequired[pulumi.Input[str] | None]
-    # exec: labels of the pods in which commands can be run; a running one is used.
+    """exec: namespace of Slurm."""
     pod_selector: NotRequired[pulumi.Input[str] | None]
-    # exec: the container of the pod.
+    """exec: labels of the pods in which commands can be run; a running one is used."""
     container: NotRequired[pulumi.Input[str] | None]
-    # ssh: the login node, or a Host of your SSH configuration.
+    """exec: the container of the pod."""
     host: NotRequired[pulumi.Input[str] | None]
-    # ssh: name to log in with; the name in your SSH configuration when not declared.
+    """ssh: the login node, or a Host of your SSH configuration."""
     user: NotRequired[pulumi.Input[str] | None]
-    # ssh: port of the login node.
+    """ssh: name to log in with; the name in your SSH configuration when not declared."""
     port: NotRequired[pulumi.Input[int] | None]
-    # Whether to run changing commands with `sudo`, without a password; true by default with ssh.
+    """ssh: port of the login node."""
     sudo: NotRequired[pulumi.Input[bool] | None]
-    # How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which Slinky
-    # 1.3 and newer follow.
+    """Whether to run changing commands with `sudo`, without a password; true by default with
+    ssh."""
     drain_by: NotRequired[pulumi.Input[DrainBy] | None]
+    """How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which Slinky
+    1.3 and newer follow."""
 
 
 class PoolDrainArguments(TypedDict):
     """What to do about the jobs on a pool's removed nodes, and which nodes to remove first."""
 
-    # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
-    # the jobs.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this time,
-    # no node is removed.
+    """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
+    the jobs."""
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # Names of all nodes to remove when the cluster shrinks; by default failed nodes first, then
-    # cordoned or drained, then idle, then the newest ones.
+    """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this time,
+    no node is removed."""
     nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for jobs.
+    """Names of all nodes to remove when the cluster shrinks; by default failed nodes first, then
+    cordoned or drained, then idle, then the newest ones."""
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
-    # The Slurm to ask for jobs; exec needs kubernetes, too.
+    """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
+    jobs."""
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+    """The Slurm to ask for jobs; exec needs kubernetes, too."""
 
 
 class RolloutArguments(TypedDict):
     """How nodes are replaced when their image or type changes, or when they have failed."""
 
-    # How many nodes may be unavailable at the same time: a number, or a share such as 25%, rounded
-    # down to at least 1. 1 if not declared. Failed nodes count.
     max_unavailable: NotRequired[pulumi.Input[str | int] | None]
-    # How long to wait after each step, such as 5m; no pause if not declared.
+    """How many nodes may be unavailable at the same time: a number, or a share such as 25%, rounded
+    down to at least 1. 1 if not declared. Failed nodes count."""
     pause: NotRequired[pulumi.Input[str] | None]
-    # When a new node fails: stop before the next step (default), or continue while fewer than
-    # max_unavailable nodes are unavailable.
+    """How long to wait after each step, such as 5m; no pause if not declared."""
     on_failure: NotRequired[pulumi.Input[OnFailure] | None]
+    """When a new node fails: stop before the next step (default), or continue while fewer than
+    max_unavailable nodes are unavailable."""
 
 
 class RepairArguments(TypedDict):
     """Which broken nodes are repaired, how many at a time, and who must have seen the plan."""
 
-    # reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or --allow
-    # repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
-    # Which reports count: platform (reports a broken node, or proposes a repair), not_ready (the
-    # scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
-    # certification names this node alone). platform if not declared.
+    """reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or --allow
+    repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not declared."""
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
-    # How long a scheduler must be unable to use a node before it counts as broken; 10m if not
-    # declared.
+    """Which reports count: platform (reports a broken node, or proposes a repair), not_ready (the
+    scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+    certification names this node alone). platform if not declared."""
     not_ready_for: NotRequired[pulumi.Input[str] | None]
-    # Highest allowed temperature of a GPU in degrees Celsius, for on: overheated.
+    """How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+    declared."""
     max_temperature: NotRequired[pulumi.Input[int] | None]
-    # How many nodes are repaired at a time; 1 when not declared.
+    """Highest allowed temperature of a GPU in degrees Celsius, for on: overheated."""
     max_parallel: NotRequired[pulumi.Input[int] | None]
-    # With more broken nodes than this, nothing is repaired, because the cause is then probably not
-    # in the nodes. A number, or a share rounded down to at least 1; 25% if not declared.
+    """How many nodes are repaired at a time; 1 when not declared."""
     max_unhealthy: NotRequired[pulumi.Input[str | int] | None]
+    """With more broken nodes than this, nothing is repaired, because the cause is then probably not
+    in the nodes. A number, or a share rounded down to at least 1; 25% if not declared."""
 
 
 class ScheduleArguments(TypedDict):
     """The hours in which a resource runs. Outside of them `gpuform expire` stops it."""
 
-    # The days on which the resource starts; all when not declared.
     days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]
-    # When the resource starts, in time_zone.
+    """The days on which the resource starts; all when not declared."""
     start: pulumi.Input[str]
-    # When the resource stops: on the next day if the time is not after start; 24:00 is midnight.
+    """When the resource starts, in time_zone."""
     stop: pulumi.Input[str]
-    # IANA name of the time zone. When daylight saving time skips a time, the moment of the change
-    # counts; when a time occurs twice, start is the first and stop the second.
+    """When the resource stops: on the next day if the time is not after start; 24:00 is
+    midnight."""
     time_zone: pulumi.Input[str]
+    """IANA name of the time zone. When daylight saving time skips a time, the moment of the change
+    counts; when a time occurs twice, start is the first and stop the second."""
 
 
 IdleArguments = TypedDict(
@@ -218,257 +221,577 @@ IdleArguments = TypedDict(
 class NodePoolArguments(TypedDict):
     """GPU nodes that are created and managed as a group, in one fabric of one vendor pool."""
 
-    # The platform's node pool, such as POOL001-krw1a. (replaces)
     node_pool_id: pulumi.Input[str]
-    # Fabric of the nodes, created with the first of them. Another name moves the nodes to that
-    # fabric, which must have members.
+    """The platform's node pool, such as POOL001-krw1a. (replaces)"""
     cluster_fabric_name: pulumi.Input[str]
-    # Id of an existing fabric that the pool joins.
+    """Fabric of the nodes, created with the first of them. Another name moves the nodes to that
+    fabric, which must have members."""
     cluster_fabric_id: NotRequired[pulumi.Input[str] | None]
-    # Prefix of node names: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes. (replaces)
+    """Id of an existing fabric that the pool joins."""
     gpu_node_name_prefix: pulumi.Input[str]
-    # Number of nodes; or declare each node in nodes.
+    """Prefix of node names: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes. (replaces)"""
     count: NotRequired[pulumi.Input[int] | None]
-    # The nodes one by one, each under its own key.
+    """Number of nodes; or declare each node in nodes."""
     nodes: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[NodeArguments]]] | None]
-    # Names of the nodes to remove first when count shrinks; failed, stopped and the newest nodes
-    # follow. (nothing)
+    """The nodes one by one, each under its own key."""
     remove: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # A setting of gpuform, never sent: what to do about jobs on nodes that are deleted, replaced,
-    # stopped or moved, and which nodes to remove when the pool shrinks. With kubernetes or slurm,
-    # nodes are cordoned first and removed when no job runs on them; without, gpuform does not look
-    # for jobs. (nothing)
+    """Names of the nodes to remove first when count shrinks; failed, stopped and the newest nodes
+    follow. (nothing)"""
     drain: NotRequired[pulumi.Input[PoolDrainArguments] | None]
-    # A setting of gpuform, never sent: with it, another image_id, server_type_id or gpu_type
-    # replaces the nodes step by step, each while no job runs on it; failed nodes, too. Without it,
-    # another image or type replaces the whole pool at once. (nothing)
+    """A setting of gpuform, never sent: what to do about jobs on nodes that are deleted, replaced,
+    stopped or moved, and which nodes to remove when the pool shrinks. With kubernetes or slurm,
+    nodes are cordoned first and removed when no job runs on them; without, gpuform does not look
+    for jobs. (nothing)"""
     rollout: NotRequired[pulumi.Input[RolloutArguments] | None]
-    # A setting of gpuform, never sent: which broken nodes are recreated, and how many at a time,
-    # each while no job runs on it (see `drain`). Without it, every run of `up` recreates the nodes
-    # in state ERROR. (recorded, nothing is sent)
+    """A setting of gpuform, never sent: with it, another image_id, server_type_id or gpu_type
+    replaces the nodes step by step, each while no job runs on it; failed nodes, too. Without it,
+    another image or type replaces the whole pool at once. (nothing)"""
     repair: NotRequired[pulumi.Input[RepairArguments] | None]
-    # The former name of drain. (as the fields it stands for)
+    """A setting of gpuform, never sent: which broken nodes are recreated, and how many at a time,
+    each while no job runs on it (see `drain`). Without it, every run of `up` recreates the nodes in
+    state ERROR. (recorded, nothing is sent)"""
     scale_down: NotRequired[pulumi.Input[PoolDrainArguments] | None]
-    # Availability zone of the nodes. Required by API version 1.3 (`scp:apiVersion`), unknown to
-    # 1.2. Another zone replaces the nodes.
+    """The former name of drain. (as the fields it stands for)"""
     zone: NotRequired[pulumi.Input[str] | None]
-    # Whether the nodes are locked against deletion and stopping.
+    """Availability zone of the nodes. Required by API version 1.3 (`scp:apiVersion`), unknown to
+    1.2. Another zone replaces the nodes."""
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
-    # RUNNING or STOPPED.
+    """Whether the nodes are locked against deletion and stopping."""
     state: NotRequired[pulumi.Input[State] | None]
-    # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
+    """RUNNING or STOPPED."""
     image_id: pulumi.Input[str]
-    # Id of the product (the type of server); or declare gpu_type. (replaces, write-only)
+    """Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)"""
     server_type_id: NotRequired[pulumi.Input[str] | None]
-    # GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks up
-    # the only server type with this GPU, and keeps the id until another GPU is declared. (replaces,
-    # write-only)
+    """Id of the product (the type of server); or declare gpu_type. (replaces, write-only)"""
     gpu_type: NotRequired[pulumi.Input[str] | None]
-    # Region, such as kr-west1. (replaces)
+    """GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks
+    up the only server type with this GPU, and keeps the id until another GPU is declared.
+    (replaces, write-only)"""
     region_id: pulumi.Input[str]
-    # VPC of the nodes. (replaces)
+    """Region, such as kr-west1. (replaces)"""
     vpc_id: pulumi.Input[str]
-    # Subnet of the nodes. (replaces)
+    """VPC of the nodes. (replaces)"""
     subnet_id: pulumi.Input[str]
-    # User of the operating system; root on Linux. (replaces, write-only)
+    """Subnet of the nodes. (replaces)"""
     os_user_id: NotRequired[pulumi.Input[str] | None]
-    # Password of os_user_id: 9 to 20 characters of four kinds. (replaces, write-only, secret)
+    """User of the operating system; root on Linux. (replaces, write-only)"""
     os_user_password: pulumi.Input[str]
-    # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
+    """Password of os_user_id: 9 to 20 characters of four kinds. (replaces, write-only, secret)"""
     init_script: NotRequired[pulumi.Input[str] | None]
-    # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (applies to objects
-    # created later)
+    """Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)"""
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    # When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
-    # an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)
+    """Tags of new nodes. Change tags of existing nodes in the Resource Manager. (applies to objects
+    created later)"""
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
-    # has 24 hours. A replacement starts again. (recorded, nothing is sent)
+    """When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
+    an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)"""
     ttl: NotRequired[pulumi.Input[str] | None]
-    # The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
-    # when they begin. A stop outside of these hours is not drift, and `up` does not start the
-    # resource. (recorded, nothing is sent)
+    """How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
+    has 24 hours. A replacement starts again. (recorded, nothing is sent)"""
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
-    # When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
-    # stopped until idle is removed, or --allow start-terminated starts it. (recorded, nothing is
-    # sent)
+    """The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
+    when they begin. A stop outside of these hours is not drift, and `up` does not start the
+    resource. (recorded, nothing is sent)"""
     idle: NotRequired[pulumi.Input[IdleArguments] | None]
+    """When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
+    stopped until idle is removed, or --allow start-terminated starts it. (recorded, nothing is
+    sent)"""
 
 
 class ScheduledDrainArguments(TypedDict):
     """What to do about the jobs on removed nodes, and which scheduler to ask."""
 
-    # While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
-    # the jobs.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this time,
-    # no node is removed.
+    """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
+    the jobs."""
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for jobs.
+    """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this time,
+    no node is removed."""
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
-    # The Slurm to ask for jobs; exec needs kubernetes, too.
+    """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
+    jobs."""
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+    """The Slurm to ask for jobs; exec needs kubernetes, too."""
 
 
 class MachineRepairArguments(TypedDict):
     """When a broken machine is repaired, and who must have seen the plan."""
 
-    # reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or --allow
-    # repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
-    # Which reports count: platform (reports a broken node, or proposes a repair), not_ready (the
-    # scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
-    # certification names this node alone). platform if not declared.
+    """reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or --allow
+    repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not declared."""
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
-    # How long a scheduler must be unable to use a node before it counts as broken; 10m if not
-    # declared.
+    """Which reports count: platform (reports a broken node, or proposes a repair), not_ready (the
+    scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+    certification names this node alone). platform if not declared."""
     not_ready_for: NotRequired[pulumi.Input[str] | None]
-    # Highest allowed temperature of a GPU in degrees Celsius, for on: overheated.
+    """How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+    declared."""
     max_temperature: NotRequired[pulumi.Input[int] | None]
+    """Highest allowed temperature of a GPU in degrees Celsius, for on: overheated."""
 
 
 class GpuNodeArguments(TypedDict):
     """One GPU node that joins an existing fabric."""
 
-    # Name of the node. (replaces)
     gpu_node_name: pulumi.Input[str]
-    # Fabric to join, such as a NodePool's cluster_fabric_id. Another fabric of the same vendor pool
-    # moves the node.
+    """Name of the node. (replaces)"""
     cluster_fabric_id: pulumi.Input[str]
-    # A fixed address of the subnet. (replaces)
+    """Fabric to join, such as a NodePool's cluster_fabric_id. Another fabric of the same vendor
+    pool moves the node."""
     ip_address: NotRequired[pulumi.Input[str] | None]
-    # Whether the node has a public address, by public_ip_address_id.
+    """A fixed address of the subnet. (replaces)"""
     nat_enabled: NotRequired[pulumi.Input[bool] | None]
-    # Id of the public IP for NAT.
+    """Whether the node has a public address, by public_ip_address_id."""
     public_ip_address_id: NotRequired[pulumi.Input[str] | None]
-    # Availability zone of the node. Required by API version 1.3 (`scp:apiVersion`), unknown to 1.2.
-    # (in place, or replaces: a node stays in its zone)
+    """Id of the public IP for NAT."""
     zone: NotRequired[pulumi.Input[str] | None]
-    # Whether the node is locked against deletion and stopping.
+    """Availability zone of the node. Required by API version 1.3 (`scp:apiVersion`), unknown to
+    1.2. (in place, or replaces: a node stays in its zone)"""
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
-    # RUNNING or STOPPED.
+    """Whether the node is locked against deletion and stopping."""
     state: NotRequired[pulumi.Input[State] | None]
-    # A setting of gpuform, never sent: what to do about jobs on the node when it is deleted,
-    # replaced, stopped or moved, and which scheduler to ask. Without it, gpuform does not look for
-    # jobs. (nothing)
+    """RUNNING or STOPPED."""
     drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
-    # A setting of gpuform, never sent: when to recreate a broken node, which replaces this
-    # resource. gpuform first waits until no job runs on the node (see `drain`). (recorded, nothing
-    # is sent)
+    """A setting of gpuform, never sent: what to do about jobs on the node when it is deleted,
+    replaced, stopped or moved, and which scheduler to ask. Without it, gpuform does not look for
+    jobs. (nothing)"""
     repair: NotRequired[pulumi.Input[MachineRepairArguments] | None]
-    # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
+    """A setting of gpuform, never sent: when to recreate a broken node, which replaces this
+    resource. gpuform first waits until no job runs on the node (see `drain`). (recorded, nothing is
+    sent)"""
     image_id: pulumi.Input[str]
-    # Id of the product (the type of server); or declare gpu_type. (replaces, write-only)
+    """Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)"""
     server_type_id: NotRequired[pulumi.Input[str] | None]
-    # GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks up
-    # the only server type with this GPU, and keeps the id until another GPU is declared. (replaces,
-    # write-only)
+    """Id of the product (the type of server); or declare gpu_type. (replaces, write-only)"""
     gpu_type: NotRequired[pulumi.Input[str] | None]
-    # Region, such as kr-west1. (replaces)
+    """GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks
+    up the only server type with this GPU, and keeps the id until another GPU is declared.
+    (replaces, write-only)"""
     region_id: pulumi.Input[str]
-    # VPC of the nodes. (replaces)
+    """Region, such as kr-west1. (replaces)"""
     vpc_id: pulumi.Input[str]
-    # Subnet of the nodes. (replaces)
+    """VPC of the nodes. (replaces)"""
     subnet_id: pulumi.Input[str]
-    # User of the operating system; root on Linux. (replaces, write-only)
+    """Subnet of the nodes. (replaces)"""
     os_user_id: NotRequired[pulumi.Input[str] | None]
-    # Password of os_user_id: 9 to 20 characters of four kinds. (replaces, write-only, secret)
+    """User of the operating system; root on Linux. (replaces, write-only)"""
     os_user_password: pulumi.Input[str]
-    # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
+    """Password of os_user_id: 9 to 20 characters of four kinds. (replaces, write-only, secret)"""
     init_script: NotRequired[pulumi.Input[str] | None]
-    # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (applies to objects
-    # created later)
+    """Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)"""
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    # When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
-    # an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)
+    """Tags of new nodes. Change tags of existing nodes in the Resource Manager. (applies to objects
+    created later)"""
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
-    # has 24 hours. A replacement starts again. (recorded, nothing is sent)
+    """When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
+    an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)"""
     ttl: NotRequired[pulumi.Input[str] | None]
-    # The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
-    # when they begin. A stop outside of these hours is not drift, and `up` does not start the
-    # resource. (recorded, nothing is sent)
+    """How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
+    has 24 hours. A replacement starts again. (recorded, nothing is sent)"""
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
-    # When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
-    # stopped until idle is removed, or --allow start-terminated starts it. (recorded, nothing is
-    # sent)
+    """The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
+    when they begin. A stop outside of these hours is not drift, and `up` does not start the
+    resource. (recorded, nothing is sent)"""
     idle: NotRequired[pulumi.Input[IdleArguments] | None]
+    """When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
+    stopped until idle is removed, or --allow start-terminated starts it. (recorded, nothing is
+    sent)"""
 
 
 class FabricArguments(TypedDict):
     """A cluster fabric, found by its name; it exists as long as it has nodes."""
 
-    # The platform's node pool, such as POOL001-krw1a. (replaces)
     node_pool_id: pulumi.Input[str]
-    # Name of the fabric, 3 to 15 characters. (replaces)
+    """The platform's node pool, such as POOL001-krw1a. (replaces)"""
     cluster_fabric_name: pulumi.Input[str]
-    # Region of the pool; the default region when not declared. (replaces, write-only)
+    """Name of the fabric, 3 to 15 characters. (replaces)"""
     region_id: NotRequired[pulumi.Input[str] | None]
+    """Region of the pool; the default region when not declared. (replaces, write-only)"""
 
 
 class BatchJobArguments(TypedDict):
     """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
 
-    # The batch script, with its first line `#!/bin/bash`. gpuform passes the nodes to sbatch, and
-    # reserves them exclusively.
     script: pulumi.Input[str]
-    # A regular expression for the line with the result, with the figure in parentheses. The last of
-    # several matching lines counts.
+    """The batch script, with its first line `#!/bin/bash`. gpuform passes the nodes to sbatch, and
+    reserves them exclusively."""
     result: pulumi.Input[str]
-    # each: one job for each node. all: one job for all nodes. each if not declared.
+    """A regular expression for the line with the result, with the figure in parentheses. The last
+    of several matching lines counts."""
     nodes: NotRequired[pulumi.Input[Nodes] | None]
+    """each: one job for each node. all: one job for all nodes. each if not declared."""
 
 
 class CategoryArguments(TypedDict):
     """One test that nodes have to pass."""
 
-    # Domain of the test.
     domain: pulumi.Input[str]
-    # Variant of the test.
+    """Domain of the test."""
     variant: pulumi.Input[str]
-    # Options of the Cluster Readiness Engine for this category, by the engine's names. `testScale:
-    # intra-node` tests each node alone, `diagnose` finds faulty nodes.
+    """Variant of the test."""
     options: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[Any]]] | None]
-    # The lowest result that passes, in the unit of `metric`.
+    """Options of the Cluster Readiness Engine for this category, by the engine's names. `testScale:
+    intra-node` tests each node alone, `diagnose` finds faulty nodes."""
     floor: NotRequired[pulumi.Input[float] | None]
-    # How far below the floor a result still passes; 0% if not declared.
+    """The lowest result that passes, in the unit of `metric`."""
     tolerance: NotRequired[pulumi.Input[str] | None]
-    # The metric of the floor; busBandwidthGBps for communication if not declared.
+    """How far below the floor a result still passes; 0% if not declared."""
     metric: NotRequired[pulumi.Input[Metric] | None]
-    # The batch job that runs the test on a Slurm cluster.
+    """The metric of the floor; busBandwidthGBps for communication if not declared."""
     job: NotRequired[pulumi.Input[BatchJobArguments] | None]
+    """The batch job that runs the test on a Slurm cluster."""
 
 
 class CertificationArguments(TypedDict):
     """Tests that GPU nodes must pass before resources that depend on them are created."""
 
-    # Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)
     name: pulumi.Input[str]
-    # Namespace of the certification in Kubernetes. (replaces)
+    """Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)"""
     namespace: NotRequired[pulumi.Input[str] | None]
-    # The tests that each node has to pass. With `job` a test is a batch job of the nodes' Slurm.
-    # Without `job`, NVIDIA's Cluster Readiness Engine runs the test: it has to be installed in the
-    # nodes' Kubernetes.
+    """Namespace of the certification in Kubernetes. (replaces)"""
     categories: pulumi.Input[Sequence[pulumi.Input[CategoryArguments]]]
-    # Which nodes to test when some are not certified: only the uncertified nodes (new, the
-    # default), or all nodes again (all). (nothing)
+    """The tests that each node has to pass. With `job` a test is a batch job of the nodes' Slurm.
+    Without `job`, NVIDIA's Cluster Readiness Engine runs the test: it has to be installed in the
+    nodes' Kubernetes."""
     nodes: NotRequired[pulumi.Input[Nodes] | None]
-    # How to reach the nodes' Slurm, for categories with `job`. (nothing)
+    """Which nodes to test when some are not certified: only the uncertified nodes (new, the
+    default), or all nodes again (all). (nothing)"""
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
-    # Absolute path of a folder that the nodes share with the machine that runs Slurm's commands; a
-    # `job` writes its output there. The user's home if not declared; required with slurm: {via:
-    # exec}. (nothing)
+    """How to reach the nodes' Slurm, for categories with `job`. (nothing)"""
     folder: NotRequired[pulumi.Input[str] | None]
-    # Highest number of minutes for all tests, including the wait for nodes in use by jobs; 180 if
-    # not declared. (nothing)
+    """Absolute path of a folder that the nodes share with the machine that runs Slurm's commands; a
+    `job` writes its output there. The user's home if not declared; required with slurm: {via:
+    exec}. (nothing)"""
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # Region of the nodes; if not declared, the default region of the account's settings. (replaces)
+    """Highest number of minutes for all tests, including the wait for nodes in use by jobs; 180 if
+    not declared. (nothing)"""
     region_id: NotRequired[pulumi.Input[str] | None]
-    # Ids of the nodes to test. New nodes are tested when they are added.
+    """Region of the nodes; if not declared, the default region of the account's settings.
+    (replaces)"""
     node_ids: pulumi.Input[Sequence[pulumi.Input[str]]]
-    # The Kubernetes of the nodes, with NVIDIA's Cluster Readiness Engine. A node has the same name
-    # there. (nothing)
+    """Ids of the nodes to test. New nodes are tested when they are added."""
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
+    """The Kubernetes of the nodes, with NVIDIA's Cluster Readiness Engine. A node has the same name
+    there. (nothing)"""
+
+
+if TYPE_CHECKING:
+
+    class NodeValues(TypedDict):
+        """One node of a pool, where it differs from the other nodes."""
+
+        gpu_node_name: NotRequired[str]
+        """Name of the node; by default gpu_node_name_prefix, a hyphen and the node's key. Another
+        name creates another node."""
+        ip_address: NotRequired[str]
+        """A fixed address of the subnet; another one replaces the node."""
+        nat_enabled: NotRequired[bool]
+        """Whether the node has a public address, by public_ip_address_id."""
+        public_ip_address_id: NotRequired[str]
+        """Id of the public IP for NAT."""
+        zone: NotRequired[str]
+        """Availability zone of the node; by default as the pool. Another one replaces the node."""
+        lock_enabled: NotRequired[bool]
+        """Whether the node is locked; by default as the pool."""
+        state: NotRequired[str]
+        """RUNNING or STOPPED; by default as the pool."""
+
+    class KubernetesValues(TypedDict):
+        """The Kubernetes that schedules jobs on the nodes."""
+
+        kubeconfig: NotRequired[str]
+        """Path of a kubeconfig on this machine; ~/.kube/config when not declared."""
+        context: NotRequired[str]
+        """Context in the kubeconfig; the current one if not declared."""
+
+    class SlurmValues(TypedDict):
+        """How gpuform reaches a cluster's Slurm."""
+
+        via: NotRequired[str]
+        """exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where
+        Slurm's commands are installed on this machine."""
+        namespace: NotRequired[str]
+        """exec: namespace of Slurm."""
+        pod_selector: NotRequired[str]
+        """exec: labels of the pods in which commands can be run; a running one is used."""
+        container: NotRequired[str]
+        """exec: the container of the pod."""
+        host: NotRequired[str]
+        """ssh: the login node, or a Host of your SSH configuration."""
+        user: NotRequired[str]
+        """ssh: name to log in with; the name in your SSH configuration when not declared."""
+        port: NotRequired[int]
+        """ssh: port of the login node."""
+        sudo: NotRequired[bool]
+        """Whether to run changing commands with `sudo`, without a password; true by default with
+        ssh."""
+        drain_by: NotRequired[str]
+        """How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which
+        Slinky 1.3 and newer follow."""
+
+    class PoolDrainValues(TypedDict):
+        """What to do about the jobs on a pool's removed nodes, and which nodes to remove first."""
+
+        on_busy: NotRequired[str]
+        """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or
+        evict the jobs."""
+        wait_minutes: NotRequired[int]
+        """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this
+        time, no node is removed."""
+        nodes: NotRequired[list[str]]
+        """Names of all nodes to remove when the cluster shrinks; by default failed nodes first,
+        then cordoned or drained, then idle, then the newest ones."""
+        kubernetes: NotRequired[KubernetesValues]
+        """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
+        jobs."""
+        slurm: NotRequired[SlurmValues]
+        """The Slurm to ask for jobs; exec needs kubernetes, too."""
+
+    class RolloutValues(TypedDict):
+        """How nodes are replaced when their image or type changes, or when they have failed."""
+
+        max_unavailable: NotRequired[Any]
+        """How many nodes may be unavailable at the same time: a number, or a share such as 25%,
+        rounded down to at least 1. 1 if not declared. Failed nodes count."""
+        pause: NotRequired[str]
+        """How long to wait after each step, such as 5m; no pause if not declared."""
+        on_failure: NotRequired[str]
+        """When a new node fails: stop before the next step (default), or continue while fewer than
+        max_unavailable nodes are unavailable."""
+
+    class RepairValues(TypedDict):
+        """Which broken nodes are repaired, how many at a time, and who must have seen the plan."""
+
+        approve: NotRequired[str]
+        """reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or
+        --allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not
+        declared."""
+        on: NotRequired[list[str]]
+        """Which reports count: platform (reports a broken node, or proposes a repair), not_ready
+        (the scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+        certification names this node alone). platform if not declared."""
+        not_ready_for: NotRequired[str]
+        """How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+        declared."""
+        max_temperature: NotRequired[int]
+        """Highest allowed temperature of a GPU in degrees Celsius, for on: overheated."""
+        max_parallel: NotRequired[int]
+        """How many nodes are repaired at a time; 1 when not declared."""
+        max_unhealthy: NotRequired[Any]
+        """With more broken nodes than this, nothing is repaired, because the cause is then probably
+        not in the nodes. A number, or a share rounded down to at least 1; 25% if not declared."""
+
+    class ScheduleValues(TypedDict):
+        """The hours in which a resource runs."""
+
+        days: NotRequired[list[str]]
+        """The days on which the resource starts; all when not declared."""
+        start: str
+        """When the resource starts, in time_zone."""
+        stop: str
+        """When the resource stops: on the next day if the time is not after start; 24:00 is
+        midnight."""
+        time_zone: str
+        """IANA name of the time zone. When daylight saving time skips a time, the moment of the
+        change counts; when a time occurs twice, start is the first and stop the second."""
+
+    IdleValues = TypedDict(
+        "IdleValues",
+        {
+            "below": str,
+            "for": str,
+            "then": NotRequired[str],
+        },
+    )
+    """When the GPUs of the resource count as idle; then `gpuform expire` stops the resource."""
+
+    class NewerImageValues(TypedDict):
+        """An image that is newer than the declared one."""
+
+        id: str
+        """Id of the image, as image_id takes it."""
+        name: str
+        """Name of the image."""
+
+    class NodeFaultValues(TypedDict):
+        """A broken node, as last observed."""
+
+        node: str
+        """Name of the node on the platform."""
+        cause: str
+        """Source of the report: platform, not_ready, overheated or failed_certification."""
+        because: str
+        """The fault, in the words of its source."""
+        since: str
+        """When the fault began, in UTC; empty: unknown."""
+        mode: str
+        """The repair that the platform proposes, if any."""
+        id: str
+        """The platform's id of the proposed repair, if any."""
+        instance: str
+        """The machine of the node."""
+        advised: str
+        """The repair that the rule for the evidence asks for; NONE: no repair. Empty: there is no
+        rule."""
+        rule: str
+        """The rule for the evidence, if there is one."""
+
+    class ScheduledDrainValues(TypedDict):
+        """What to do about the jobs on removed nodes, and which scheduler to ask."""
+
+        on_busy: NotRequired[str]
+        """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or
+        evict the jobs."""
+        wait_minutes: NotRequired[int]
+        """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this
+        time, no node is removed."""
+        kubernetes: NotRequired[KubernetesValues]
+        """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
+        jobs."""
+        slurm: NotRequired[SlurmValues]
+        """The Slurm to ask for jobs; exec needs kubernetes, too."""
+
+    class MachineRepairValues(TypedDict):
+        """When a broken machine is repaired, and who must have seen the plan."""
+
+        approve: NotRequired[str]
+        """reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or
+        --allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not
+        declared."""
+        on: NotRequired[list[str]]
+        """Which reports count: platform (reports a broken node, or proposes a repair), not_ready
+        (the scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+        certification names this node alone). platform if not declared."""
+        not_ready_for: NotRequired[str]
+        """How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+        declared."""
+        max_temperature: NotRequired[int]
+        """Highest allowed temperature of a GPU in degrees Celsius, for on: overheated."""
+
+    class MemberValues(TypedDict):
+        """A node in a fabric."""
+
+        gpu_node_id: str
+        """Id of the node."""
+        gpu_node_name: str
+        """Name of the node."""
+        state: str
+        """State of the node, as the platform reports it."""
+
+    class BatchJobValues(TypedDict):
+        """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
+
+        script: str
+        """The batch script, with its first line `#!/bin/bash`. gpuform passes the nodes to sbatch,
+        and reserves them exclusively."""
+        result: str
+        """A regular expression for the line with the result, with the figure in parentheses. The
+        last of several matching lines counts."""
+        nodes: NotRequired[str]
+        """each: one job for each node. all: one job for all nodes. each if not declared."""
+
+    class CategoryValues(TypedDict):
+        """One test that nodes have to pass."""
+
+        domain: str
+        """Domain of the test."""
+        variant: str
+        """Variant of the test."""
+        options: NotRequired[dict[str, Any]]
+        """Options of the Cluster Readiness Engine for this category, by the engine's names.
+        `testScale: intra-node` tests each node alone, `diagnose` finds faulty nodes."""
+        floor: NotRequired[float]
+        """The lowest result that passes, in the unit of `metric`."""
+        tolerance: NotRequired[str]
+        """How far below the floor a result still passes; 0% if not declared."""
+        metric: NotRequired[str]
+        """The metric of the floor; busBandwidthGBps for communication if not declared."""
+        job: NotRequired[BatchJobValues]
+        """The batch job that runs the test on a Slurm cluster."""
+
+    class NodeEvidenceValues(TypedDict):
+        """The tests that one node has passed."""
+
+        node: str
+        """Name of the node."""
+        machine: str
+        """The machine that was tested."""
+        driver: str
+        """NVIDIA driver of the node; empty: unknown."""
+        image: str
+        """Operating system of the node; empty: unknown."""
+        categories: list[str]
+        """The categories that the node has passed."""
+        declared: str
+        """Digest of the declared tests."""
+        at: str
+        """When the node passed, in UTC."""
+
+    class CategoryResultValues(TypedDict):
+        """The result of one job of a category."""
+
+        category: str
+        """Domain and variant of the category."""
+        nodes: list[str]
+        """The nodes that the job ran on."""
+        measured: NotRequired[float]
+        """The result, if anything was measured."""
+        unit: str
+        """Unit of the result."""
+        required: NotRequired[float]
+        """The lowest result that passes."""
+        passed: bool
+        """Whether the nodes have passed the category."""
+        at: str
+        """When the test ended, in UTC; empty: unknown."""
+
+    class NodeFailureValues(TypedDict):
+        """A node that has not passed a test."""
+
+        node: str
+        """Name of the node."""
+        machine: str
+        """The machine that was tested."""
+        category: str
+        """The category that the node failed."""
+        because: str
+        """Why the node failed, with the figure."""
+        is_alone: bool
+        """Whether the test blames this node alone: the node was tested alone, or the test names it
+        as the cause."""
+        at: str
+        """When the node failed, in UTC."""
+
+    class GapValues(TypedDict):
+        """A node that the evidence does not cover."""
+
+        node: str
+        """Name of the node."""
+        because: str
+        """Why the evidence does not cover the node: a new node, another machine, another driver
+        ..."""
+
+else:
+    NodeValues = dict[str, Any]
+    KubernetesValues = dict[str, Any]
+    SlurmValues = dict[str, Any]
+    PoolDrainValues = dict[str, Any]
+    RolloutValues = dict[str, Any]
+    RepairValues = dict[str, Any]
+    ScheduleValues = dict[str, Any]
+    IdleValues = dict[str, Any]
+    NewerImageValues = dict[str, Any]
+    NodeFaultValues = dict[str, Any]
+    ScheduledDrainValues = dict[str, Any]
+    MachineRepairValues = dict[str, Any]
+    MemberValues = dict[str, Any]
+    BatchJobValues = dict[str, Any]
+    CategoryValues = dict[str, Any]
+    NodeEvidenceValues = dict[str, Any]
+    CategoryResultValues = dict[str, Any]
+    NodeFailureValues = dict[str, Any]
+    GapValues = dict[str, Any]
 
 
 class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
@@ -477,39 +800,89 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     _lifecycle = NodePoolLifecycle
 
     node_pool_id: pulumi.Output[str]
+    """The platform's node pool, such as POOL001-krw1a."""
     cluster_fabric_name: pulumi.Output[str]
+    """Fabric of the nodes, created with the first of them. Another name moves the nodes to that
+    fabric, which must have members."""
     cluster_fabric_id: pulumi.Output[str | None]
+    """Fabric of the nodes; absent until the platform has created it."""
     gpu_node_name_prefix: pulumi.Output[str]
+    """Prefix of node names: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes."""
     count: pulumi.Output[int | None]
-    nodes: pulumi.Output[dict[str, dict[str, Any]] | None]
+    """Number of nodes; or declare each node in nodes."""
+    nodes: pulumi.Output[dict[str, NodeValues] | None]
+    """The nodes one by one, each under its own key."""
     remove: pulumi.Output[list[str] | None]
-    drain: pulumi.Output[dict[str, Any] | None]
-    rollout: pulumi.Output[dict[str, Any] | None]
-    repair: pulumi.Output[dict[str, Any] | None]
+    """Names of the nodes to remove first when count shrinks; failed, stopped and the newest nodes
+    follow."""
+    drain: pulumi.Output[PoolDrainValues | None]
+    """A setting of gpuform, never sent: what to do about jobs on nodes that are deleted, replaced,
+    stopped or moved, and which nodes to remove when the pool shrinks. With kubernetes or slurm,
+    nodes are cordoned first and removed when no job runs on them; without, gpuform does not look
+    for jobs."""
+    rollout: pulumi.Output[RolloutValues | None]
+    """A setting of gpuform, never sent: with it, another image_id, server_type_id or gpu_type
+    replaces the nodes step by step, each while no job runs on it; failed nodes, too. Without it,
+    another image or type replaces the whole pool at once."""
+    repair: pulumi.Output[RepairValues | None]
+    """A setting of gpuform, never sent: which broken nodes are recreated, and how many at a time,
+    each while no job runs on it (see `drain`). Without it, every run of `up` recreates the nodes in
+    state ERROR."""
     zone: pulumi.Output[str | None]
+    """Availability zone of the nodes. Required by API version 1.3 (`scp:apiVersion`), unknown to
+    1.2. Another zone replaces the nodes."""
     lock_enabled: pulumi.Output[bool | None]
+    """Whether the nodes are locked against deletion and stopping."""
     state: pulumi.Output[str | None]
+    """RUNNING or STOPPED."""
     image_id: pulumi.Output[str]
+    """Image of the operating system, such as IMAGE-7XFMaJ...."""
     server_type_id: pulumi.Output[str | None]
+    """Id of the product (the type of server); or declare gpu_type."""
     gpu_type: pulumi.Output[str | None]
+    """GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks
+    up the only server type with this GPU, and keeps the id until another GPU is declared."""
     region_id: pulumi.Output[str]
+    """Region, such as kr-west1."""
     vpc_id: pulumi.Output[str]
+    """VPC of the nodes."""
     subnet_id: pulumi.Output[str]
+    """Subnet of the nodes."""
     os_user_id: pulumi.Output[str | None]
+    """User of the operating system; root on Linux."""
     os_user_password: pulumi.Output[str]
+    """Password of os_user_id: 9 to 20 characters of four kinds."""
     init_script: pulumi.Output[str | None]
+    """Script that a new node runs, at most 16384 characters."""
     tags: pulumi.Output[dict[str, str] | None]
+    """Tags of new nodes. Change tags of existing nodes in the Resource Manager."""
     expires: pulumi.Output[str | None]
+    """When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
+    an offset. Every plan of the week before shows a notice."""
     ttl: pulumi.Output[str | None]
-    schedule: pulumi.Output[dict[str, Any] | None]
-    idle: pulumi.Output[dict[str, Any] | None]
+    """How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
+    has 24 hours. A replacement starts again."""
+    schedule: pulumi.Output[ScheduleValues | None]
+    """The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
+    when they begin. A stop outside of these hours is not drift, and `up` does not start the
+    resource."""
+    idle: pulumi.Output[IdleValues | None]
+    """When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
+    stopped until idle is removed, or --allow start-terminated starts it."""
     ready: pulumi.Output[bool]
+    """Whether the resource is usable now."""
     not_ready_reason: pulumi.Output[str | None]
-    gpu_nodes: pulumi.Output[dict[str, dict[str, Any]]]
+    """Why the resource is not usable; absent if it is."""
+    gpu_nodes: pulumi.Output[dict[str, NodeValues]]
+    """The existing nodes, each under its key, or under its name without a key."""
     node_ids: pulumi.Output[list[str]]
-    newer_image: pulumi.Output[dict[str, Any] | None]
+    """Ids of the nodes."""
+    newer_image: pulumi.Output[NewerImageValues | None]
+    """A newer image of the same distribution and kind, if the platform lists one."""
     stopped_by: pulumi.Output[str | None]
-    faults: pulumi.Output[list[dict[str, Any]]]
+    """Why `gpuform expire` stopped the pool, if it did."""
+    faults: pulumi.Output[list[NodeFaultValues]]
+    """The broken nodes, as last observed."""
 
     def __init__(
         self,
@@ -526,51 +899,108 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     _lifecycle = GpuNodeLifecycle
 
     gpu_node_name: pulumi.Output[str]
+    """Name of the node."""
     cluster_fabric_id: pulumi.Output[str]
+    """Fabric to join, such as a NodePool's cluster_fabric_id. Another fabric of the same vendor
+    pool moves the node."""
     ip_address: pulumi.Output[str | None]
+    """A fixed address of the subnet."""
     nat_enabled: pulumi.Output[bool | None]
+    """Whether the node has a public address, by public_ip_address_id."""
     public_ip_address_id: pulumi.Output[str | None]
+    """Id of the public IP, if gpuform assigned it."""
     zone: pulumi.Output[str | None]
+    """Availability zone of the node. Required by API version 1.3 (`scp:apiVersion`), unknown to
+    1.2."""
     lock_enabled: pulumi.Output[bool]
+    """Whether the node is locked."""
     state: pulumi.Output[str]
-    drain: pulumi.Output[dict[str, Any] | None]
-    repair: pulumi.Output[dict[str, Any] | None]
+    """State of the node, as the platform reports it."""
+    drain: pulumi.Output[ScheduledDrainValues | None]
+    """A setting of gpuform, never sent: what to do about jobs on the node when it is deleted,
+    replaced, stopped or moved, and which scheduler to ask. Without it, gpuform does not look for
+    jobs."""
+    repair: pulumi.Output[MachineRepairValues | None]
+    """A setting of gpuform, never sent: when to recreate a broken node, which replaces this
+    resource. gpuform first waits until no job runs on the node (see `drain`)."""
     image_id: pulumi.Output[str]
+    """Image of the operating system, such as IMAGE-7XFMaJ...."""
     server_type_id: pulumi.Output[str | None]
+    """Id of the product (the type of server); or declare gpu_type."""
     gpu_type: pulumi.Output[str | None]
+    """GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks
+    up the only server type with this GPU, and keeps the id until another GPU is declared."""
     region_id: pulumi.Output[str]
+    """Region, such as kr-west1."""
     vpc_id: pulumi.Output[str]
+    """VPC of the nodes."""
     subnet_id: pulumi.Output[str]
+    """Subnet of the nodes."""
     os_user_id: pulumi.Output[str | None]
+    """User of the operating system; root on Linux."""
     os_user_password: pulumi.Output[str]
+    """Password of os_user_id: 9 to 20 characters of four kinds."""
     init_script: pulumi.Output[str | None]
+    """Script that a new node runs, at most 16384 characters."""
     tags: pulumi.Output[dict[str, str] | None]
+    """Tags of new nodes. Change tags of existing nodes in the Resource Manager."""
     expires: pulumi.Output[str | None]
+    """When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
+    an offset. Every plan of the week before shows a notice."""
     ttl: pulumi.Output[str | None]
-    schedule: pulumi.Output[dict[str, Any] | None]
-    idle: pulumi.Output[dict[str, Any] | None]
+    """How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
+    has 24 hours. A replacement starts again."""
+    schedule: pulumi.Output[ScheduleValues | None]
+    """The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
+    when they begin. A stop outside of these hours is not drift, and `up` does not start the
+    resource."""
+    idle: pulumi.Output[IdleValues | None]
+    """When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
+    stopped until idle is removed, or --allow start-terminated starts it."""
     ready: pulumi.Output[bool]
+    """Whether the resource is usable now."""
     not_ready_reason: pulumi.Output[str | None]
+    """Why the resource is not usable; absent if it is."""
     stopped_by: pulumi.Output[str | None]
+    """Why `gpuform expire` stopped the node, if it did."""
     policy_ip: pulumi.Output[str | None]
+    """Address of the node in the subnet."""
     policy_use_nat: pulumi.Output[bool]
+    """Whether the node has a public address."""
     policy_nat: pulumi.Output[str | None]
+    """The public address."""
     node_pool_id: pulumi.Output[str | None]
+    """The platform's node pool."""
     cluster_fabric_name: pulumi.Output[str | None]
+    """Name of the fabric."""
     pfs_ip: pulumi.Output[list[str]]
+    """Addresses of the node in the storage network."""
     server_type: pulumi.Output[str | None]
+    """Name of the server type."""
     image_version: pulumi.Output[str | None]
+    """Operating system of the node."""
     os_type: pulumi.Output[str | None]
+    """Kind of the operating system, such as LINUX."""
     time_zone: pulumi.Output[str | None]
+    """Time zone, such as Asia/Seoul."""
     account_id: pulumi.Output[str | None]
+    """Id of the account that owns the node."""
     created_at: pulumi.Output[str | None]
+    """When the node was created."""
     created_by: pulumi.Output[str | None]
+    """Id of the user who created the node."""
     modified_at: pulumi.Output[str | None]
+    """When the node was last changed."""
     modified_by: pulumi.Output[str | None]
+    """Id of the user who changed the node last."""
     trouble: pulumi.Output[str | None]
+    """Why the scheduler cannot use the node, if `repair` asks the scheduler."""
     unusable_since: pulumi.Output[str | None]
-    faults: pulumi.Output[list[dict[str, Any]]]
-    newer_image: pulumi.Output[dict[str, Any] | None]
+    """Since when the scheduler cannot use the node, in UTC."""
+    faults: pulumi.Output[list[NodeFaultValues]]
+    """Faults of the node, as last observed."""
+    newer_image: pulumi.Output[NewerImageValues | None]
+    """A newer image of the same distribution and kind, if the platform lists one."""
 
     def __init__(
         self,
@@ -587,23 +1017,41 @@ class Fabric(PlatformResource, module="gpuform.scp", name="Fabric"):
     _lifecycle = FabricLifecycle
 
     node_pool_id: pulumi.Output[str]
+    """The platform's node pool, such as POOL001-krw1a."""
     cluster_fabric_name: pulumi.Output[str]
+    """Name of the fabric, 3 to 15 characters."""
     region_id: pulumi.Output[str | None]
+    """Region of the pool; the default region when not declared."""
     ready: pulumi.Output[bool]
+    """Whether the resource is usable now."""
     not_ready_reason: pulumi.Output[str | None]
+    """Why the resource is not usable; absent if it is."""
     cluster_fabric_id: pulumi.Output[str]
+    """Id of the fabric; empty until the first node of the fabric is created."""
     state: pulumi.Output[str | None]
-    gpu_node_details: pulumi.Output[list[dict[str, Any]]]
+    """State of the fabric, as the platform reports it; absent without members."""
+    gpu_node_details: pulumi.Output[list[MemberValues]]
+    """Nodes of the fabric."""
     server_type: pulumi.Output[str | None]
+    """Type of the fabric's servers."""
     used_server_count: pulumi.Output[int | None]
+    """Number of servers that the platform counts in the fabric."""
     description: pulumi.Output[str | None]
+    """The platform's message about the fabric."""
     product_id: pulumi.Output[str | None]
+    """Id of the product of the fabric's servers."""
     pirp_id: pulumi.Output[str | None]
+    """The platform's `pirp_id`, which SCP's reference does not explain."""
     account_id: pulumi.Output[str | None]
+    """Id of the account that owns the fabric."""
     created_at: pulumi.Output[str | None]
+    """When the fabric was created."""
     created_by: pulumi.Output[str | None]
+    """Id of the user who created the fabric."""
     modified_at: pulumi.Output[str | None]
+    """When the fabric was last changed."""
     modified_by: pulumi.Output[str | None]
+    """Id of the user who changed the fabric last."""
 
     def __init__(
         self,
@@ -620,25 +1068,52 @@ class Certification(PlatformResource, module="gpuform.scp", name="Certification"
     _lifecycle = CertificationLifecycle
 
     name: pulumi.Output[str]
+    """Name of the certification in Kubernetes, and of Slurm's jobs."""
     namespace: pulumi.Output[str | None]
-    categories: pulumi.Output[list[dict[str, Any]]]
+    """Namespace of the certification in Kubernetes."""
+    categories: pulumi.Output[list[CategoryValues]]
+    """The tests that each node has to pass. With `job` a test is a batch job of the nodes' Slurm.
+    Without `job`, NVIDIA's Cluster Readiness Engine runs the test: it has to be installed in the
+    nodes' Kubernetes."""
     nodes: pulumi.Output[str | None]
-    slurm: pulumi.Output[dict[str, Any] | None]
+    """Which nodes to test when some are not certified: only the uncertified nodes (new, the
+    default), or all nodes again (all)."""
+    slurm: pulumi.Output[SlurmValues | None]
+    """How to reach the nodes' Slurm, for categories with `job`."""
     folder: pulumi.Output[str | None]
+    """Absolute path of a folder that the nodes share with the machine that runs Slurm's commands; a
+    `job` writes its output there. The user's home if not declared; required with slurm: {via:
+    exec}."""
     wait_minutes: pulumi.Output[int | None]
+    """Highest number of minutes for all tests, including the wait for nodes in use by jobs; 180 if
+    not declared."""
     region_id: pulumi.Output[str | None]
+    """Region of the nodes; if not declared, the default region of the account's settings."""
     node_ids: pulumi.Output[list[str]]
-    kubernetes: pulumi.Output[dict[str, Any] | None]
+    """Ids of the nodes to test. New nodes are tested when they are added."""
+    kubernetes: pulumi.Output[KubernetesValues | None]
+    """The Kubernetes of the nodes, with NVIDIA's Cluster Readiness Engine. A node has the same name
+    there."""
     ready: pulumi.Output[bool]
+    """Whether the resource is usable now."""
     not_ready_reason: pulumi.Output[str | None]
+    """Why the resource is not usable; absent if it is."""
     status: pulumi.Output[str]
-    evidence: pulumi.Output[list[dict[str, Any]]]
-    results: pulumi.Output[list[dict[str, Any]]]
-    failures: pulumi.Output[list[dict[str, Any]]]
-    gaps: pulumi.Output[list[dict[str, Any]]]
+    """Number of certified nodes, in words."""
+    evidence: pulumi.Output[list[NodeEvidenceValues]]
+    """The tests that each node has passed."""
+    results: pulumi.Output[list[CategoryResultValues]]
+    """The results of the last run."""
+    failures: pulumi.Output[list[NodeFailureValues]]
+    """The nodes that have not passed."""
+    gaps: pulumi.Output[list[GapValues]]
+    """The nodes that the evidence does not cover."""
     certified_at: pulumi.Output[str | None]
+    """When the last run ended, in UTC."""
     run: pulumi.Output[str | None]
+    """Id of the last run."""
     by: pulumi.Output[str | None]
+    """The tester: an API group of Kubernetes, or Slurm."""
 
     def __init__(
         self,

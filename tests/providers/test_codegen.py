@@ -4,10 +4,13 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pulumi
 import pytest
 
 from gpuform.providers import codegen
+from gpuform.providers.together import Cluster
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +47,19 @@ def test_the_generated_files_are_formatted() -> None:
             assert finished.returncode == 0, finished.stdout
 
 
+def test_a_field_has_its_description_where_editors_look() -> None:
+    text = dict(codegen.generate_files())[ROOT / "providers" / "together" / "resources.py"]
+    argument = '    size_tib: pulumi.Input[int]\n    """Size in whole TiB; it can only grow. (in'
+    output = '    gpu_worker_nodes: pulumi.Output[list[GpuWorkerNodeValues]]\n    """The nodes with'
+    assert argument in text
+    assert output in text
+
+
+def test_pulumi_converts_nested_outputs_as_plain_objects() -> None:
+    annotation = Cluster.__annotations__["gpu_worker_nodes"]
+    assert annotation == pulumi.Output[list[dict[str, Any]]]
+
+
 PROGRAM = """
 import pulumi
 from gpuform.providers.together import Cluster, SharedVolume
@@ -72,6 +88,7 @@ cluster = Cluster(
 )
 pulumi.export("kubeconfig", cluster.kube_config)
 nodes: pulumi.Output[int] = cluster.num_gpus
+first: pulumi.Output[str] = cluster.gpu_worker_nodes.apply(lambda nodes: nodes[0]["host_name"])
 """
 WRONG = {
     'num_gpus="x"': PROGRAM.replace("num_gpus=16", 'num_gpus="x"'),
@@ -79,6 +96,7 @@ WRONG = {
     "a missing argument": PROGRAM.replace("    num_gpus=16,\n", ""),
     "a closed enumeration": PROGRAM.replace('"ON_DEMAND"', '"PREPAID"'),
     "a nested name": PROGRAM.replace('"group_claim"', '"group_claims"'),
+    "a member of an output": PROGRAM.replace('["host_name"]', '["hostname"]'),
     "an output": PROGRAM.replace("pulumi.Output[int]", "pulumi.Output[str]"),
 }
 

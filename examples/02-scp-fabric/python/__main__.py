@@ -7,11 +7,8 @@ from gpuform.stacks import is_emulated
 
 REGION = "kr-west1"
 VENDOR_POOL = "POOL001-krw1a"
-NETWORK = {
-    "region_id": REGION,
-    "vpc_id": "e58348b1bc9148e5af86500fd4ef99ca",
-    "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
-}
+VPC_ID = "e58348b1bc9148e5af86500fd4ef99ca"
+SUBNET_ID = "ab313c43291e4b678f4bacffe10768ae"
 
 config = pulumi.Config()
 password = (
@@ -34,7 +31,9 @@ train = NodePool(
     image_id=image.id,
     server_type_id=server.id,
     os_user_password=password,
-    **NETWORK,
+    region_id=REGION,
+    vpc_id=VPC_ID,
+    subnet_id=SUBNET_ID,
 )
 
 serve = NodePool(
@@ -52,7 +51,9 @@ serve = NodePool(
     image_id=image.id,
     server_type_id=server.id,
     os_user_password=password,
-    **NETWORK,
+    region_id=REGION,
+    vpc_id=VPC_ID,
+    subnet_id=SUBNET_ID,
 )
 
 pulumi.export("train", train.node_ids)

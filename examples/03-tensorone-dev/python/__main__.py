@@ -33,7 +33,7 @@ workbench = Cluster(
     ],
     auto_terminate={"enabled": True, "idle_minutes": 60, "cost_limit_usd": 100},
     tags={"team": "research"},
-    state=config.get("state") or "running",
+    state="stopped" if config.get("state") == "stopped" else "running",
     final_snapshot=True,
 )
 
