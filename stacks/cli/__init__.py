@@ -4,8 +4,12 @@ The console script `gpuform` calls `main`. A command imports its modules when it
 start-up is felt on every call.
 """
 
+import _thread
 import gc
+import os
+import signal
 import sys
+from types import FrameType
 
 COLLECTION_THRESHOLDS = (20_000, 10, 10)
 """Thresholds of Python's garbage collector, whose own are (700, 10, 10).
@@ -23,9 +27,43 @@ Each of the threads of a run does little between two answers: more switches only
 
 
 def main() -> None:
-    """Run the command line, and end the process with the command's exit code."""
+    """Run the command line, and end the process with the command's exit code.
+
+    Ctrl-C ends the process without a traceback wherever the main thread is.
+    """
+    previous_handler = signal.getsignal(signal.SIGINT)
+    is_handled = previous_handler is signal.default_int_handler  # ignored below nohup
+    if is_handled:
+        signal.signal(signal.SIGINT, _end_process)
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     from gpuform.stacks.cli.app import cli  # noqa: PLC0415 - importing a view must not need click
 
-    cli.main(prog_name="gpuform")
+    sys.unraisablehook = _handle_unraisable
+    try:
+        # A command may have begun something: an exception ends its waits and releases its locks.
+        signal.signal(signal.SIGINT, previous_handler)
+        cli.main(prog_name="gpuform")
+    except KeyboardInterrupt:  # before the command, or while its error is formatted
+        _end_process()
+    finally:
+        if is_handled:
+            signal.signal(signal.SIGINT, _end_process)
+
+
+def _end_process(_number: int = signal.SIGINT, _frame: FrameType | None = None) -> None:
+    """Report the interruption, and end the process at once."""
+    os.write(2, b"error: interrupted\n")
+    os._exit(1)
+
+
+def _handle_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Interrupt the main thread again if Ctrl-C hit a destructor or a weak reference's callback.
+
+    Python prints the traceback of such an exception, and then continues.
+    """
+    if unraisable.exc_type is KeyboardInterrupt:
+        # In a thread: here, the exception would be one of this function, and ignored again.
+        _thread.start_new_thread(_thread.interrupt_main, ())
+    else:
+        sys.__unraisablehook__(unraisable)
