@@ -9,7 +9,6 @@ schedulers that the stack has already.
 """
 
 import json
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +16,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gpuform.providers import permissions
-from gpuform.providers.context import CLOCK_VARIABLE, ProviderContext, find_emulator
+from gpuform.providers.context import (
+    CLOCK_VARIABLE,
+    ProviderContext,
+    RunContext,
+    find_emulator,
+    get_run_context,
+)
 from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
@@ -49,15 +54,16 @@ def require_scheduler_access(
             `real-schedulers` or GPUFORM_SCHEDULERS is set.
         GpuformError: GPUFORM_SCHEDULERS does not have this scheduler.
     """
-    clock = os.environ.get(CLOCK_VARIABLE)
+    run = get_run_context()
+    clock = run.environ.get(CLOCK_VARIABLE)
     if clock and urlsplit(server).netloc == urlsplit(clock).netloc:  # also by https
         return
-    known_schedulers = os.environ.get(KNOWN_SCHEDULERS_VARIABLE)
+    known_schedulers = run.environ.get(KNOWN_SCHEDULERS_VARIABLE)
     if clock:
         refusal = f"{label} was not asked: this run uses the emulator, but the scheduler is real"
         if known_schedulers is not None:  # who proposes may not allow it
             raise NotAllowed(refusal, hint="a plan on the real platforms asks the scheduler")
-        permissions.require_permission(Permission.REAL_SCHEDULERS, refusal)
+        run.require_permission(Permission.REAL_SCHEDULERS, refusal)
     elif known_schedulers is not None and not _is_known_scheduler(
         declared, json.loads(known_schedulers)
     ):
@@ -102,20 +108,18 @@ def _is_known_scheduler(declared: KubernetesInputs | SlurmInputs, known: Mapping
     )
 
 
-def is_emulated(address: str, environ: Mapping[str, str] | None = None) -> bool:
-    """Return True if the emulator whose clock this process follows answers at the address."""
-    clock = urlsplit((os.environ if environ is None else environ).get(CLOCK_VARIABLE, ""))
+def is_emulated(address: str, environ: Mapping[str, str]) -> bool:
+    """Return True if the emulator whose clock the run follows answers at the address."""
+    clock = urlsplit(environ.get(CLOCK_VARIABLE, ""))
     return bool(clock.netloc) and urlsplit(address)[:2] == clock[:2]
 
 
-def are_emulated(
-    platforms: Iterable[str] | None = None, environ: Mapping[str, str] | None = None
-) -> bool:
-    """Return True if an emulator answers for all of `platforms`; None means all with one.
+def are_emulated(platforms: Iterable[str] | None = None) -> bool:
+    """Return True if an emulator answers this run for all of `platforms`; None: all with one.
 
     An unknown platform counts as not emulated.
     """
-    environ = os.environ if environ is None else environ
+    environ = get_run_context().environ
     known = all_platforms()
     if platforms is None:
         platforms = [name for name, platform in known.items() if platform.emulator]
@@ -255,8 +259,8 @@ def merge_environment(
         return merge_emulator(recorded, settings.environ)
     refuse_foreign_clock(settings.environ, f"requests to {platform} would go to {address}")
     earlier_address = recorded.addresses.get(platform, address)
-    is_allowed = settings.given or Permission.NEW_ADDRESS in permissions.get_permissions(
-        settings.environ
+    is_allowed = (
+        settings.given or Permission.NEW_ADDRESS in RunContext(settings.environ).permissions
     )
     if earlier_address != address and not is_allowed:
         raise WrongEnvironment(

@@ -3,14 +3,13 @@
 Platforms implement `ResourceOperations`; `Lifecycle` calls them.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import ProviderContext, get_run_context
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import build_plugin_key, list_settings
 from gpuform.schemas.changes import FieldChange
@@ -65,7 +64,9 @@ class Settings:
     """
 
     config: Callable[[str], str | None] = _get_no_config
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    environ: Mapping[str, str] = field(
+        default_factory=lambda: get_run_context().environ, repr=False
+    )
     region: str | None = None
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
 

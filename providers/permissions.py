@@ -1,18 +1,18 @@
-"""Read what a run is allowed: `--allow NAME`, or `GPUFORM_ALLOW=NAME,...`.
+"""Name what a run may be allowed: `--allow NAME`, or `GPUFORM_ALLOW=NAME,...`.
 
-The environment is the only way that works under both engines and in `destroy`; `--allow` sets it.
+`RunContext` reads the variables; under the Pulumi CLI they are the only way, also in `destroy`.
 Permissions are never stored.
 """
 
 import hashlib
-import os
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gpuform.providers.errors import NotAllowed
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.policies.repair import NodeFault, NodeRepair
+
+if TYPE_CHECKING:
+    from gpuform.schemas.policies.repair import NodeFault, NodeRepair
 
 VARIABLE = "GPUFORM_ALLOW"
 ADOPT_VARIABLE = "GPUFORM_ADOPT"
@@ -76,53 +76,7 @@ def parse_permissions(text: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def get_permissions(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Return the permissions of this run. Raises EngineError for an unknown name."""
-    text = (os.environ if environ is None else environ).get(VARIABLE, "")
-    try:
-        return parse_permissions(text)
-    except EngineError as error:
-        raise EngineError(f"{VARIABLE}: {error.message}", hint=error.hint) from None
-
-
-def require_permission(permission: Permission, refusal: str) -> None:
-    """Raise NotAllowed with `refusal` and a hint, unless this run has the permission."""
-    if permission not in get_permissions():
-        raise NotAllowed(
-            refusal,
-            hint=f"to allow this: --allow {permission}, or {VARIABLE}={permission} in the "
-            "environment (with `pulumi` only the variable)",
-        )
-
-
-def get_adopted_ids(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Return the ids of existing objects that the run takes over as its own (`--adopt ID`)."""
-    text = (os.environ if environ is None else environ).get(ADOPT_VARIABLE, "")
-    return frozenset(filter(None, map(str.strip, text.split(","))))
-
-
-def should_create_anew(environ: Mapping[str, str] | None = None) -> bool:
-    """Return True if the run may create an object beside same-named ones (`--create-anew`)."""
-    return (os.environ if environ is None else environ).get(ANEW_VARIABLE, "") in ("1", "true")
-
-
-def get_requested_repairs(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the nodes whose repair this run was asked for, each with its mode.
-
-    The mode is empty if any kind of repair will do.
-    """
-    text = (os.environ if environ is None else environ).get(REPAIR_VARIABLE, "")
-    pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
-    return {name.strip(): mode.strip() for name, _, mode in pairs}
-
-
-def compute_repair_key(repair: NodeFault | NodeRepair) -> str:
+def compute_repair_key(repair: "NodeFault | NodeRepair") -> str:
     """Return a digest of a fault's node, machine, cause and id, to recognize a reviewed repair."""
     fault = (repair.node, repair.instance, repair.cause, repair.id)
     return hashlib.sha256("\n".join(fault).encode()).hexdigest()[:24]
-
-
-def get_reviewed_repairs(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Return the keys (`compute_repair_key`) of the repairs that a reviewed plan has shown."""
-    text = (os.environ if environ is None else environ).get(REVIEWED_VARIABLE, "")
-    return frozenset(filter(None, text.split(",")))

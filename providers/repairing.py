@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from gpuform.providers import permissions
+from gpuform.providers.context import get_run_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import REPAIR_NODE, Observation, find_gaps
-from gpuform.providers.permissions import Permission
+from gpuform.providers.permissions import Permission, compute_repair_key
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.policies.repair import (
     NO_REPAIR,
@@ -115,7 +115,7 @@ def choose_repairs(
         GpuformError: a person requests a repair mode that the platform does not have, or one to
             which the platform's proposed repair of the node cannot be changed.
     """
-    requested_modes = permissions.get_requested_repairs()
+    requested_modes = get_run_context().requested_repairs
     fault_by_node = _find_fault_by_node(policy, faults, fleet)
     due_repairs: list[NodeRepair] = []
     unrepaired: list[UnrepairedFault] = []
@@ -206,9 +206,8 @@ def _find_reason_against(policy: RepairPolicy | None, fault: NodeFault, fleet: F
 def _is_reviewed(fault: NodeFault) -> bool:
     """Return True if a reviewed plan shows this repair, or the run allows every repair."""
     # `--allow repair` approves every repair, a reviewed plan only the repairs that it shows.
-    if Permission.REPAIR in permissions.get_permissions():
-        return True
-    return permissions.compute_repair_key(fault) in permissions.get_reviewed_repairs()
+    run = get_run_context()
+    return Permission.REPAIR in run.permissions or compute_repair_key(fault) in run.reviewed_repairs
 
 
 def _find_general_reason_against(

@@ -17,8 +17,9 @@ from pulumi.runtime import config as pulumi_config
 from pydantic import BaseModel
 
 from gpuform.providers.catalog import load_lookup
+from gpuform.providers.context import use_run_context
 from gpuform.providers.environment import are_emulated
-from gpuform.providers.operations import Settings, use_lookup_settings
+from gpuform.providers.operations import use_lookup_settings
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.language_host import Program, TopologyRun
 from gpuform.stacks.expressions.sandbox import Function
@@ -51,7 +52,7 @@ def declare_topology(run: TopologyRun) -> None:
     """
     program = run.program
     config = _ProgramConfig(program)
-    with use_lookup_settings(Settings(config=program.config.get)):
+    with use_run_context(program.run_context), use_lookup_settings(program.settings):
         try:
             prepared = prepare(
                 _plan_topology(run.file, config, program.project, program.stack, run.warn), run

@@ -27,16 +27,22 @@ from gpuform.providers.context.polling import (
 )
 from gpuform.providers.context.provider_context import (
     FOLDER,
-    READS_ONLY,
     HostBoundary,
     ProviderContext,
     ReadsOnly,
     create_hosted_context,
     describe_unexpected_error,
     get_current_context,
+    get_run_context,
     trace_span,
     use_context,
     write_trace,
+)
+from gpuform.providers.context.run_context import (
+    READS_ONLY,
+    RunContext,
+    read_run_context,
+    use_run_context,
 )
 from gpuform.providers.context.stock_host import adapt_to_stock_host
 from gpuform.providers.context.telemetry import trace_run
@@ -54,6 +60,7 @@ __all__ = [
     "PollSchedule",
     "ProviderContext",
     "ReadsOnly",
+    "RunContext",
     "SystemClock",
     "adapt_to_stock_host",
     "create_hosted_context",
@@ -64,12 +71,15 @@ __all__ = [
     "format_duration",
     "get_clock",
     "get_current_context",
+    "get_run_context",
     "get_trust",
     "mount_transport",
+    "read_run_context",
     "synchronize_clock",
     "trace_run",
     "trace_span",
     "use_context",
+    "use_run_context",
     "wait_until_done",
     "wait_until_gone",
     "write_trace",

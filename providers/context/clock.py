@@ -4,12 +4,12 @@ Contexts get their clock from `get_clock`; the environment variable GPUFORM_CLOC
 emulator and tests mount addresses; HTTP clients look up the transport of their address.
 """
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuform.providers.errors import Unreachable
@@ -43,7 +43,7 @@ def find_mounted_transport(url: str) -> "httpx.BaseTransport | None":
     return next((_mounts[base] for base in _mounts if f"{url}/".startswith(f"{base}/")), None)
 
 
-def get_trust(url: str) -> "ssl.SSLContext | bool":
+def get_trust(url: str, environ: Mapping[str, str]) -> "ssl.SSLContext | bool":
     """Return how clients verify the server of `url`: by this machine's authorities, or not at all.
 
     Reading the authorities takes as long as ten requests: they are read for TLS only, once per
@@ -52,15 +52,19 @@ def get_trust(url: str) -> "ssl.SSLContext | bool":
     if url.startswith("http://"):
         return False
     # The variables are the cache's key: another value must read other authorities.
-    return _read_authorities(*(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")))
+    return _read_authorities(environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR"))
 
 
 @lru_cache(maxsize=8)
-def _read_authorities(*_paths: str | None) -> "ssl.SSLContext":
-    """Return a TLS context with this machine's certificate authorities, once per set of paths."""
-    import httpx  # noqa: PLC0415 - only who sends requests pays for it
+def _read_authorities(file: str | None, folder: str | None) -> "ssl.SSLContext":
+    """Return a TLS context with these authorities; without a file and a folder, with httpx's."""
+    import ssl  # noqa: PLC0415 - only who sends requests pays for it
 
-    return httpx.create_ssl_context()
+    import httpx  # noqa: PLC0415 - as above
+
+    if file or folder:  # httpx reads only the variables of the process
+        return ssl.create_default_context(cafile=file, capath=None if file else folder)
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def create_wsgi_transport(app: Any) -> "httpx.BaseTransport":
@@ -134,9 +138,12 @@ class EmulatorClock:
 
     is_platforms = True
 
-    def __init__(self, url: str, expected: str = "") -> None:
+    def __init__(
+        self, url: str, expected: str = "", environ: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.address = url.rstrip("/")
         self._expected = expected
+        self._environ = environ
         self._identity = ""
         self._url = self.address + "/_emulator/clock"
         self._lock = threading.Lock()
@@ -240,7 +247,7 @@ class EmulatorClock:
                     # No proxy of the environment may answer in the place of an emulator on this
                     # machine.
                     trust_env=False,
-                    verify=get_trust(self._url),
+                    verify=get_trust(self._url, self._environ),
                 )
             return self._client
 
@@ -267,7 +274,7 @@ def get_clock(environ: Mapping[str, str]) -> Clock:
     with _clocks_lock:
         # An emulator in this process and one behind the network may have the same address.
         key = url, expected, find_mounted_transport(url)
-        return _clocks.setdefault(key, EmulatorClock(url, expected))
+        return _clocks.setdefault(key, EmulatorClock(url, expected, environ))
 
 
 def find_emulator(environ: Mapping[str, str]) -> str:

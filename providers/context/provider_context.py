@@ -32,7 +32,8 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TextIO
 
 from gpuform.providers.context import stock_host
-from gpuform.providers.context.clock import Clock, get_clock
+from gpuform.providers.context.clock import Clock, SystemClock
+from gpuform.providers.context.run_context import READS_ONLY, RunContext, read_run_context
 from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
 from gpuform.providers.records import FolderRecords, Intents, Target
 from gpuform.providers.values import collect_texts, get_redactor
@@ -179,8 +180,8 @@ def create_project_intents() -> Intents:
     return Intents(FolderRecords(Path.cwd() / FOLDER))
 
 
-READS_ONLY: Final = "GPUFORM_READS_ONLY"
-"""The environment variable under which a process changes neither a platform nor a state."""
+_CLOCK_OF_RUN: Final = SystemClock()
+"""Stands for the clock of the run."""
 
 
 class ReadsOnly(GpuformError):
@@ -207,7 +208,9 @@ class ProviderContext:
     urn: str | None = None
     preview: bool = False
     timeout: float | None = None
-    clock: Clock = field(default_factory=lambda: get_clock(os.environ))
+    run: RunContext = field(default_factory=read_run_context)
+    """What the run was asked."""
+    clock: Clock = _CLOCK_OF_RUN
     cancelled: threading.Event = field(default_factory=threading.Event)
     intents: Intents = field(default_factory=create_project_intents)
     check_lock: Callable[[], None] = lambda: None
@@ -262,6 +265,8 @@ class ProviderContext:
     """The texts that `warn_once` has shown in this call."""
 
     def __post_init__(self) -> None:
+        if self.clock is _CLOCK_OF_RUN:
+            self.clock = self.run.clock
         self.on_progress = self._wrap_with_redaction(self.on_progress)
         self.on_warning = self._wrap_with_redaction(self.on_warning)
         self.on_skipped_check = self._wrap_with_redaction(self.on_skipped_check)
@@ -368,7 +373,7 @@ class ProviderContext:
         Raises:
             GpuformError: the process may only read, or another process has the lock of the stack.
         """
-        if os.environ.get(READS_ONLY):
+        if self.run.is_read_only:
             raise ReadsOnly(
                 f"gpuform changes nothing on a platform, because {READS_ONLY} is set",
                 hint="this process may only read: a person has to run the command",
@@ -433,6 +438,12 @@ def get_current_context() -> ProviderContext:
     return context if host is None else _connect_to_host(host, context, urn)
 
 
+def get_run_context() -> RunContext:
+    """Return what the run of the current call was asked, else of the current operation."""
+    current = _current.get()
+    return read_run_context() if current is None else current.run
+
+
 def _connect_to_host(
     host: stock_host.StockHost, context: ProviderContext, urn: str
 ) -> ProviderContext:
@@ -458,14 +469,16 @@ def create_hosted_context(urn: str) -> ProviderContext:
     The records are stored with the state if this process can reach the state, else in the project's
     folder.
     """
-    return ProviderContext(urn=urn, intents=_find_hosted_intents(urn), is_pulumi_host=True)
+    run = read_run_context()
+    intents = _find_hosted_intents(urn, run)
+    return ProviderContext(urn=urn, run=run, intents=intents, is_pulumi_host=True)
 
 
 _hosted: dict[tuple[str, str], Intents | None] = {}
 _hosted_lock = threading.Lock()
 
 
-def _find_hosted_intents(urn: str) -> Intents:
+def _find_hosted_intents(urn: str, run: RunContext) -> Intents:
     """Return the records of creates of the stack in `urn`, through other packages' entry points.
 
     Without access to the state, the records are those in the project's folder.
@@ -478,7 +491,7 @@ def _find_hosted_intents(urn: str) -> Intents:
         if (project, stack) not in _hosted:
             _hosted[project, stack] = None
             for entry in entry_points(group=RECORDS_ENTRY_POINTS):
-                records = entry.load()(project, stack, Path.cwd(), os.environ)
+                records = entry.load()(project, stack, Path.cwd(), run.environ)
                 if records is not None:
                     _hosted[project, stack] = Intents(records)
         return _hosted.get((project, stack)) or create_project_intents()

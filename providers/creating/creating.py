@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from gpuform.providers import permissions
 from gpuform.providers.context import TRANSIENT_ERRORS, ProviderContext
 from gpuform.providers.creating.capacity import try_until_capacity
 from gpuform.providers.creating.evidence import (
@@ -154,7 +153,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     # A call that may only search ends here: nothing was found.
     context.refuse_creation(target)
     first_listing: list[Sequence[Candidate]] = [creation.list_candidates()]
-    ignored = {context.replaced_id, *_find_acknowledged_ids(earlier, first_listing[0])}
+    ignored = {context.replaced_id, *_find_acknowledged_ids(context, earlier, first_listing[0])}
     conflicting_objects = creation.find_conflicting_objects(first_listing[0], ignored)
     if conflicting_objects:
         raise _build_conflict_error(target, earlier, conflicting_objects)
@@ -192,12 +191,14 @@ def _build_conflict_error(
     return build_adoption_question(earlier, taken)
 
 
-def _find_acknowledged_ids(earlier: Intent | None, present: Iterable[Candidate]) -> set[str]:
+def _find_acknowledged_ids(
+    context: ProviderContext, earlier: Intent | None, present: Iterable[Candidate]
+) -> set[str]:
     """Return the ids of the same-named objects beside which `--create-anew` creates one.
 
     Empty without the permission, and without an earlier attempt.
     """
-    if earlier is not None and (earlier.outcome == CREATE_ANEW or permissions.should_create_anew()):
+    if earlier is not None and (earlier.outcome == CREATE_ANEW or context.run.creates_anew):
         return {candidate.id for candidate in present}
     return set()
 

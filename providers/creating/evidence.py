@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext, format_duration
 from gpuform.providers.errors import (
     AdoptionQuestion,
@@ -129,7 +128,7 @@ def judge_candidates(
     off, or of the year 1. With `--create-anew`, and without `--adopt`, no object is ours or
     doubtful.
     """
-    adopted_ids = permissions.get_adopted_ids()
+    adopted_ids = context.run.adopted_ids
     present_candidates = {
         candidate.id: candidate for candidate in present if not candidate.is_being_deleted
     }.values()
@@ -150,7 +149,7 @@ def judge_candidates(
         and candidate.id not in ids_of_others
         and not context.belongs_to_other_stack(candidate.id)
     ]
-    if permissions.should_create_anew():
+    if context.run.creates_anew:
         return CandidateVerdict(None)
     proven_candidates = [
         candidate for candidate in new_candidates if not _find_proof_gaps(candidate, intent, now)

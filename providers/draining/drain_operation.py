@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from gpuform.providers import permissions
 from gpuform.providers.context import (
     PollResult,
     PollSchedule,
@@ -150,7 +149,7 @@ class DrainOperation:
         self._find_scheduler = find_scheduler
         self._inputs = policy
         self._drains = Drains.from_intents(context.intents)
-        self._may_end_jobs = Permission.EVICT_JOBS in permissions.get_permissions()
+        self._may_end_jobs = Permission.EVICT_JOBS in context.run.permissions
         self._listed_at = 0.0
         self._names_ever_scheduled: set[str] = set()
 

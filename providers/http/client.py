@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from gpuform.providers.context import (
     find_mounted_transport,
     get_current_context,
+    get_run_context,
     get_trust,
     trace_span,
 )
@@ -346,7 +347,7 @@ class ApiClient:
         return httpx.Client(
             auth=self._sign,
             transport=self._transport or find_mounted_transport(self.base_url),
-            verify=get_trust(self.base_url),
+            verify=get_trust(self.base_url, get_run_context().environ),
             timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.context import find_mounted_transport, get_trust
+from gpuform.providers.context import find_mounted_transport, get_run_context, get_trust
 from gpuform.providers.errors import ApiError, Conflict
 from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, build_path
 from gpuform.providers.kubernetes.kubeconfig import KubernetesAccess, load_access
@@ -362,4 +362,5 @@ def _create_transport(access: KubernetesAccess) -> "httpx.BaseTransport":
     """Return a transport which trusts the kubeconfig's authority, or this machine's without one."""
     import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
-    return httpx.HTTPTransport(verify=access.tls or get_trust(access.server))
+    environ = get_run_context().environ
+    return httpx.HTTPTransport(verify=access.tls or get_trust(access.server, environ))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gpuform.providers.context import find_mounted_transport
+from gpuform.providers.context import find_mounted_transport, get_run_context
 from gpuform.providers.environment import require_scheduler_access
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.schemas.kubeconfig import LOCAL_MACHINE_KEYS, Kubeconfig, UserPart
@@ -81,7 +81,7 @@ def is_from_project(declared: str, path: Path) -> bool:
         return True
     # Links resolved: one in the project may lead to a file outside, and the other way round.
     resolved, home, project = path.resolve(), Path.home().resolve(), Path.cwd().resolve()
-    environment_paths = filter(None, os.environ.get("KUBECONFIG", "").split(os.pathsep))
+    own_paths = get_run_context().environ.get("KUBECONFIG", "").split(os.pathsep)
     is_own = resolved.is_relative_to(home / ".kube")
     untrusted_folders = {project, *filter(_is_repository, project.parents)}
     if is_own:  # a home directory may be a repository too, of its user's settings
@@ -89,7 +89,7 @@ def is_from_project(declared: str, path: Path) -> bool:
     if not untrusted_folders.isdisjoint(resolved.parents):
         return True
     is_own = is_own or resolved in {
-        Path(environment_path).expanduser().resolve() for environment_path in environment_paths
+        Path(own_path).expanduser().resolve() for own_path in own_paths if own_path
     }
     return not is_own and any(map(_is_repository, resolved.parents))
 

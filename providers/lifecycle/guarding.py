@@ -8,8 +8,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from gpuform.providers import permissions
-from gpuform.providers.context import ProviderContext, describe_unexpected_error, format_duration
+from gpuform.providers.context import (
+    ProviderContext,
+    RunContext,
+    describe_unexpected_error,
+    format_duration,
+)
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady, UnknownOutcome
 from gpuform.providers.evidence import FORGET_OBJECT, Observation, require_evidence
 from gpuform.providers.lifecycle.comparing import apply_running_hours, extract_inputs
@@ -43,26 +47,30 @@ def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> No
         raise refusal
 
 
-def require_deletion_permission(kind: Traits, old: Properties, action: str) -> None:
-    """Raise NotAllowed if the object has a deletion guard whose permission this run lacks.
+def require_deletion_permission(
+    run: RunContext, kind: Traits, old: Properties, action: str
+) -> None:
+    """Raise NotAllowed if the object has a deletion guard whose permission `run` lacks.
 
     The kind's `find_deletion_guard` decides by `old`, the stored or observed properties. `action`
     says what would happen (a deletion or replacement), for the message.
     """
     guard = kind.find_deletion_guard(old)
     if guard is not None:
-        permissions.require_permission(guard.permission, f"{guard.because}: {action}")
+        run.require_permission(guard.permission, f"{guard.because}: {action}")
 
 
-def require_change_permission(kind: Traits, old: Properties, declared: Properties) -> None:
-    """Raise NotAllowed if the kind guards this change in place and the run lacks the permission.
+def require_change_permission(
+    run: RunContext, kind: Traits, old: Properties, declared: Properties
+) -> None:
+    """Raise NotAllowed if the kind guards this change in place and `run` lacks the permission.
 
     The kind's `find_change_guard` decides, by the stored outputs `old` and by the `declared` inputs
     after running hours were applied.
     """
     guard = kind.find_change_guard(old, apply_running_hours(kind, old, declared))
     if guard is not None:
-        permissions.require_permission(guard.permission, guard.because)
+        run.require_permission(guard.permission, guard.because)
 
 
 def check_before_deletion(
@@ -95,24 +103,23 @@ def check_before_deletion(
             **extract_outputs(kind, context, observed),
         }
         require_deletion_permission(
-            kind, current, "the platform reports this, and the run would delete it"
+            context.run, kind, current, "the platform reports this, and the run would delete it"
         )
         operations = open_operations()
         if isinstance(operations, ForeignObjectLookup):
-            require_foreign_deletion_permission(
-                operations.find_foreign_objects(context, object_id, known_inputs), kind.kind
-            )
+            others = operations.find_foreign_objects(context, object_id, known_inputs)
+            require_foreign_deletion_permission(context.run, others, kind.kind)
 
 
-def require_foreign_deletion_permission(others: Sequence[str], kind: str) -> None:
-    """Raise NotAllowed if there are `others` and the run lacks the permission `destroy-others`.
+def require_foreign_deletion_permission(run: RunContext, others: Sequence[str], kind: str) -> None:
+    """Raise NotAllowed if there are `others` and `run` lacks the permission `destroy-others`.
 
     `others` are the names of objects that others created inside the object, and that its deletion
     would delete; without any nothing is required. `kind` names the kind of the object for the
     message.
     """
     if others:
-        permissions.require_permission(
+        run.require_permission(
             Permission.DESTROY_OTHERS,
             f"this {kind} contains {', '.join(others)}, created by others: deleting the "
             f"{kind} deletes these objects as well",
@@ -233,7 +240,7 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
         for intent_item in intents
         if intent_item.target != context.searched_target and not intent_item.outcome
     ]
-    if not others or permissions.should_create_anew():
+    if not others or context.run.creates_anew:
         return
     intent = others[0]
     region = intent.tried_region or intent.region

@@ -232,10 +232,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 refuse_impossible(self, old, declared)
                 if replaces:
                     require_deletion_permission(
-                        self, old, f"this change replaces it ({', '.join(replaces)})"
+                        context.run, self, old, f"this change replaces it ({', '.join(replaces)})"
                     )
                 else:
-                    require_change_permission(self, old, declared)
+                    require_change_permission(context.run, self, old, declared)
             result = DiffResult(
                 changes=requires_action(changes),
                 replaces=replaces,
@@ -428,7 +428,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             context.stored_properties = old
             self._forget_stored_intents(context, _id)
             refuse_impossible(self, old, declared)
-            require_change_permission(self, old, declared)
+            require_change_permission(context.run, self, old, declared)
             changes = compare_inputs(self, old, declared)
             sent_changes = [change for change in changes if change.is_sent]
             if (
@@ -488,7 +488,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         with self._create_host_boundary("delete", _props) as context:
             context.stored_properties = to_properties(_props)
             known_inputs = parse_inputs(self, extract_inputs(self, context.stored_properties))
-            require_deletion_permission(self, context.stored_properties, "the run would delete it")
+            require_deletion_permission(
+                context.run, self, context.stored_properties, "the run would delete it"
+            )
             refuse_interrupted_creates(context)
             context.start_deadline(self.timeouts.delete)
             if not self.is_bound:
@@ -624,8 +626,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             NotAllowed: the run lacks one of the permissions.
         """
         with self._create_host_boundary("delete", props) as context:
-            require_deletion_permission(self, to_properties(props), "the run would delete it")
-            require_foreign_deletion_permission(others, self.kind)
+            require_deletion_permission(
+                context.run, self, to_properties(props), "the run would delete it"
+            )
+            require_foreign_deletion_permission(context.run, others, self.kind)
             if self.deletion_note:
                 context.on_warning(self.deletion_note)
 

@@ -30,6 +30,7 @@ import yaml
 from packaging.version import InvalidVersion, Version
 from pulumi.runtime.proto.resource_pb2_grpc import ResourceMonitorStub
 
+from gpuform.providers.context import read_run_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.platform import PACKAGE
 
@@ -252,7 +253,8 @@ def warn_if_plugin_missing() -> None:
     plugin on the internet, where there is none.
     """
     command_names = {Path(argument).name for argument in sys.orig_argv}
-    if CLI_RUNNER not in command_names or is_plugin_available(os.environ, Path.cwd()):
+    environ = read_run_context().environ
+    if CLI_RUNNER not in command_names or is_plugin_available(environ, Path.cwd()):
         return
     pulumi.log.warn(
         "gpuform:form is plugin, and the gpuform plugin is not installed: run `gpuform plugin "

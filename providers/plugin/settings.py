@@ -8,13 +8,13 @@ configuration.
 
 import inspect
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from gpuform.providers.catalog import list_lookups, load_lifecycle_class, load_lookup
+from gpuform.providers.context import read_run_context
 from gpuform.providers.errors import GpuformError, UnsupportedKind
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Settings, use_lookup_settings
@@ -88,7 +88,7 @@ def read_stack_config() -> dict[str, str]:
     Returns an empty dict if the variable is missing or is not a JSON object.
     """
     try:
-        config = json.loads(os.environ.get("PULUMI_CONFIG") or "{}")
+        config = json.loads(read_run_context().environ.get("PULUMI_CONFIG") or "{}")
     except ValueError:
         return {}
     if not isinstance(config, dict):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from gpuform.providers import permissions
 from gpuform.providers.context import (
     PollResult,
     ProviderContext,
@@ -301,7 +300,7 @@ class GpuNodeOperations:
                 hint=f"declare zone {node_outputs.zone}, or replace the node",
             )
         if is_switched_while_locked(node_outputs, parse_declared_node(inputs.dump_declared())):
-            permissions.require_permission(
+            context.run.require_permission(
                 Permission.UNLOCK, format_locked_nodes([node_outputs.gpu_node_name])
             )
         if node_outputs.cluster_fabric_id not in (None, inputs.cluster_fabric_id):

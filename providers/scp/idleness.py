@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from gpuform.providers import permissions
-from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import ProviderContext, get_run_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import STOP_IDLE_NODES, Observation, find_gaps
 from gpuform.providers.lens.client import LensClient, get_client
@@ -135,7 +134,7 @@ def should_stay_stopped(old_outputs: Mapping[str, Any], declared: Mapping[str, A
     False with the permission `start-terminated`.
     """
     is_idle = declared.get("idle") is not None and is_idleness_cause(old_outputs.get("stopped_by"))
-    return is_idle and Permission.START_TERMINATED not in permissions.get_permissions()
+    return is_idle and Permission.START_TERMINATED not in get_run_context().permissions
 
 
 def add_idle_stop(

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from gpuform.providers import permissions
 from gpuform.providers.context import (
     PollResult,
     ProviderContext,
@@ -236,7 +235,7 @@ class NodePoolOperations:
             return
         locked_names = list_locked_nodes(plan)
         if locked_names:
-            permissions.require_permission(Permission.UNLOCK, format_locked_nodes(locked_names))
+            context.run.require_permission(Permission.UNLOCK, format_locked_nodes(locked_names))
         # Before draining: a refused update leaves no node cordoned.
         refuse_unsafe_changes(client, context, inputs, plan)
         reconciler.drain_planned_nodes(plan)

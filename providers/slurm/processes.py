@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import websocket
 
-from gpuform.providers.context import get_current_context
+from gpuform.providers.context import get_current_context, get_run_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import get_kubernetes_client
@@ -170,10 +170,9 @@ class SshCommandRunner:
 
 
 def _build_environment() -> dict[str, str]:
-    """Return this process's environment without variables which change Slurm's commands."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(_IGNORED_VARIABLES)
-    }
+    """Return the run's environment without variables which change Slurm's commands."""
+    variables = get_run_context().environ.items()
+    return {name: value for name, value in variables if not name.startswith(_IGNORED_VARIABLES)}
 
 
 def _run_process(

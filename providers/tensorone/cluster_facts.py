@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any, Final
 
-from gpuform.providers import permissions
+from gpuform.providers.context import get_run_context
 from gpuform.providers.environment import Live
 from gpuform.providers.errors import NotFound
 from gpuform.providers.lifetime import format_moment, format_remaining_time, is_idleness_cause
@@ -401,7 +401,7 @@ def _plan_change_after_termination(stop_reason: str, state: str) -> FieldChange:
     because = f"stopped by {stop_reason}"
     if state == "stopped":
         return FieldChange("state", Action.UPDATE, "running", state, because=because)
-    if Permission.START_TERMINATED in permissions.get_permissions():
+    if Permission.START_TERMINATED in get_run_context().permissions:
         return FieldChange("state", Action.UPDATE, "stopped", state, because=because)
     because = f"{because}; --allow {Permission.START_TERMINATED} starts it again"
     # a start costs money again, which the limit was to prevent: people have to allow it

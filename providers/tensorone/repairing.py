@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpuform.providers import permissions
-from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
+from gpuform.providers.context import PollResult, ProviderContext, get_run_context, wait_until_done
 from gpuform.providers.errors import Conflict, GpuformError, NotReady
 from gpuform.providers.evidence import Observation
 from gpuform.providers.lifetime import format_moment
@@ -65,7 +64,7 @@ def decide_cluster_repairs(
     )
     hold_reason = _explain_hold(outputs)
     # people who name the cluster get the repair in spite of the reasons to hold it
-    requested_names = permissions.get_requested_repairs()
+    requested_names = get_run_context().requested_repairs
     postponed_repairs = [
         repair
         for repair in decision.due_repairs
@@ -182,7 +181,7 @@ def _explain_hold(outputs: Mapping[str, Any]) -> str:
     if outputs.get("restarted_at"):
         return f"the cluster was restarted at {outputs['restarted_at']}, without success"
     possible_use = outputs.get("maybe_busy")
-    if possible_use and Permission.EVICT_JOBS not in permissions.get_permissions():
+    if possible_use and Permission.EVICT_JOBS not in get_run_context().permissions:
         return f"{possible_use}; --allow {Permission.EVICT_JOBS} restarts it anyway"
     return ""
 
@@ -330,7 +329,7 @@ class ClusterRestart:
 
         A request is done if an interrupted run has restarted the cluster within `REPEAT_WINDOW_S`.
         """
-        if self.cluster_name in permissions.get_requested_repairs():
+        if self.cluster_name in self.context.run.requested_repairs:
             restarted_at, last_repair = self._find_restart_time(reading), self._last_repair
             if last_repair is None or last_repair.repair == _ENDED or not restarted_at:
                 return True
@@ -362,7 +361,7 @@ class ClusterRestart:
         possible_use = describe_possible_use(reading.cluster, now)
         if possible_use is None:
             return
-        if Permission.EVICT_JOBS in permissions.get_permissions():
+        if Permission.EVICT_JOBS in self.context.run.permissions:
             self.context.on_warning(
                 f"cluster {self.cluster_name}: restarting it, although {possible_use}"
             )

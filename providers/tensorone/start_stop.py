@@ -7,7 +7,6 @@ Cores, memory, GPUs, storage and image change at a start only, and a start resto
 
 from collections.abc import Iterable
 
-from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext, format_duration
 from gpuform.providers.creating import ROUND, build_capacity_error, parse_wait_seconds
 from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
@@ -104,7 +103,7 @@ class StartStopSequence:
         outputs = self._context.stored_properties
         if self._inputs.idle is not None:
             idle_reason = find_idle_stop_reason(cluster, self._idle_stops, outputs)
-            is_allowed = Permission.START_TERMINATED in permissions.get_permissions()
+            is_allowed = Permission.START_TERMINATED in self._context.run.permissions
             if idle_reason is not None and (self._inputs.state == "stopped" or not is_allowed):
                 return idle_reason
         termination_reason = find_stopping_limit(cluster)
@@ -119,7 +118,7 @@ class StartStopSequence:
             return None
         return (
             None
-            if Permission.START_TERMINATED in permissions.get_permissions()
+            if Permission.START_TERMINATED in self._context.run.permissions
             else termination_reason
         )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from gpuform.providers import permissions
+from gpuform.providers.context import get_run_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.records import RecordedVerdict
@@ -185,7 +185,7 @@ def _build_withdrawals(
         GpuformError: a requested node has no repair that can be ended.
     """
     because_by_id = {fault.id: fault for fault in faults if fault.id}
-    requested_modes = permissions.get_requested_repairs()
+    requested_modes = get_run_context().requested_repairs
     for node in nodes:
         name, state = node["host_name"], _get_remediation_state(node)
         mode = requested_modes.get(name, "")

@@ -20,6 +20,7 @@ from io import TextIOBase
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, cast
 
+from gpuform.providers.context import get_run_context, use_run_context
 from gpuform.stacks.cli.failures import ABANDONED, FAILED, SUCCESS, describe_failure
 from gpuform.stacks.cli.stack_runs import EXIT_CODES, EventPrinter, print_reason
 from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
@@ -48,7 +49,6 @@ from gpuform.stacks.operations.multi_stack.stack_process import (
     unpack_outputs,
 )
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
-from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.reporting import find_reported_drift, run_reported_operation
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks, RunEnded, RunStarted
 from gpuform.stacks.operations.runs.options import RunOptions
@@ -95,8 +95,8 @@ def _run_task(task: Task, channel: "Channel") -> TaskResult:
     """
     # Programs open files beside themselves by relative paths.
     os.chdir(task.folder)
-    with set_variables(task.variables):
-        workspace = Workspace.find(Path.cwd(), os.environ)
+    with use_run_context(get_run_context().with_variables(task.variables)) as run_context:
+        workspace = Workspace.find(Path.cwd(), run_context.environ)
         result = _run_operation(task, workspace, channel)
     # A topology is read, not run: it leaves nothing in the process.
     is_clean = find_topology(workspace.project.program) is not None and not channel.is_cancelled
@@ -364,6 +364,7 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
     selected = SelectedStack(
         workspace,
         workspace.resolve(task.stack),
+        env_vars=task.variables,
         ask_passphrase=channel.ask_passphrase if task.can_ask_passphrase else None,
         lock_timeout=task.lock_timeout,
         debug=task.debug,

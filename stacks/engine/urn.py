@@ -93,6 +93,11 @@ def is_own(type_: str) -> bool:
     return bool(get_own_type(type_))
 
 
+def is_of_program(type_: str) -> bool:
+    """Return True for a dynamic resource whose provider is code of the program."""
+    return type_.startswith("pulumi-python:dynamic") and not is_own(type_)
+
+
 def is_urn(text: str) -> bool:
     """Return True if a text has the form of a URN."""
     return text.startswith("urn:pulumi:") and len(_split(text)) == 4

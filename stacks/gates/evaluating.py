@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from gpuform.providers import permissions
+from gpuform.providers.context import get_run_context
 from gpuform.schemas.plan import GateResult, Plan, Waiver
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import import_project_modules
@@ -158,8 +159,9 @@ def _call_python_rule(plan: Plan, function: str, program: Path) -> list[str]:
     A rule that raises an error has the error as its finding, and so blocks the plan.
     """
     module, _, name = function.partition(":")
+    environ = get_run_context().environ
     # What is printed on stdout may be JSON.
-    with redirect_stdout(sys.stderr), import_project_modules(program):
+    with redirect_stdout(sys.stderr), import_project_modules(program, environ):
         try:
             rule = getattr(importlib.import_module(module), name)
             findings = rule(plan)

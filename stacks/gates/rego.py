@@ -6,13 +6,13 @@ answer are those of `opa eval` (https://www.openpolicyagent.org/docs/latest/cli/
 """
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from gpuform.providers.context import get_run_context
 from gpuform.schemas.plan import Plan
 
 QUERY: Final = "data.gpuform.deny"
@@ -42,6 +42,7 @@ def find_rego_problems(plan: Plan, policies: str, project: Path) -> Iterator[str
 
 def _run_opa(program: str, plan: Plan, policies: str, path: Path) -> Iterator[str]:
     """Yield the findings of one run of opa."""
+    environ = get_run_context().environ
     command = [
         *(program, "eval", "--format", "json", "--stdin-input"),
         # An error in a builtin makes a rule undefined, which would let the plan pass.
@@ -55,7 +56,7 @@ def _run_opa(program: str, plan: Plan, policies: str, path: Path) -> Iterator[st
             capture_output=True,
             check=False,
             timeout=TIME_LIMIT_S,
-            env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+            env={name: environ[name] for name in _VARIABLES if name in environ},
         )
     except subprocess.TimeoutExpired:
         yield f"{policies}: opa did not end within {TIME_LIMIT_S:.0f} s"

@@ -5,7 +5,6 @@ stack's configuration in place of secrets. `planning` calls this module.
 """
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from itertools import count
 from typing import Any, Final
 
 from gpuform.providers.catalog import load_lifecycle_class
-from gpuform.providers.context import ProviderContext, get_clock, use_context
+from gpuform.providers.context import ProviderContext, RunContext, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import EphemeralRecords, Intents
@@ -141,11 +140,10 @@ def read_objects(choices: Sequence[ImportChoice], settings: Settings) -> list[Ob
     with ThreadPoolExecutor(MAX_READERS, thread_name_prefix="import") as pool:
         # The record of creates under way belongs to the runs that make them.
         intents, started_at = Intents(EphemeralRecords()), time.monotonic()
+        run = RunContext(settings.environ)
 
         def create_context() -> ProviderContext:
-            return ProviderContext(
-                clock=get_clock(os.environ), intents=intents, fresh_since=started_at
-            )
+            return ProviderContext(run=run, intents=intents, fresh_since=started_at)
 
         read_one = partial(_read_object, settings=settings, create_context=create_context)
         results = list(pool.map(read_one, choices))

@@ -3,12 +3,11 @@
 `gpuform orphans` calls `find_orphans`; `planning` uses the owners of objects.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.providers.catalog import load_lifecycle_class, require_platform
-from gpuform.providers.context import get_clock
+from gpuform.providers.context import get_run_context
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.offering import ExistingObject, list_existing_objects
 from gpuform.providers.operations import Settings
@@ -127,7 +126,7 @@ def find_orphans(search: OrphanSearch) -> OrphanReport:
     report.unresolved_intents = [
         intent for intent in intents if not _is_resolved(intent, owned_ids)
     ]
-    now = get_clock(os.environ).now()
+    now = get_run_context().clock.now()
     for existing in _list_still_existing(
         [existing for existing in existing_objects if _get_key(existing) not in owned_keys], search
     ):

@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import re
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.context import READS_ONLY
+from gpuform.providers.context import READS_ONLY, get_run_context
 from gpuform.providers.platform import platforms
 from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import CaseInputs
@@ -68,7 +67,7 @@ class AgentCommandRunner:
     """
 
     runs_programs: bool = False
-    _environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    _environ: Mapping[str, str] = field(default_factory=lambda: get_run_context().environ)
 
     def run(
         self, folder: Path, *arguments: str, environ: Mapping[str, str] | None = None

@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import re
 import shlex
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, ParamSpec
 
 from gpuform.providers.catalog import render_capability_table
+from gpuform.providers.context import get_run_context
 from gpuform.providers.environment import KNOWN_SCHEDULERS_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.environment import find_schedulers
 from gpuform.schemas.errors import GpuformError
@@ -269,7 +269,7 @@ class Tools:
                     **project_folder.environ,
                     # From the copy of a proposal, the relative URL of a backend would lead to
                     # another folder.
-                    "PULUMI_BACKEND_URL": get_project_backend(project, os.environ),
+                    "PULUMI_BACKEND_URL": get_project_backend(project, get_run_context().environ),
                 }
                 # A proposal may name any address as a scheduler, and would get credentials sent
                 # there.

@@ -1,9 +1,10 @@
 """Offer the operations on a stack to commands and programs: options in, a typed result out.
 
 Python programs and the command line import these names. Nothing here prints, asks a terminal,
-handles signals or ends the process. While an operation runs, its variables are set in the
-environment of this process, and the program of the stack runs in this process: one operation at a
-time. Events go to `on_event`, questions to `confirm` and `ask_passphrase`.
+handles signals or ends the process. Operations in several threads may run at the same time, each
+with its own variables and permissions. Python programs run in this process, one after the other;
+while one runs, its variables are those of the process. Events go to `on_event`, questions to
+`confirm` and `ask_passphrase`.
 """
 
 import importlib

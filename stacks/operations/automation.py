@@ -187,9 +187,9 @@ def drift(
 
 def outputs(stack: SelectedStack) -> dict[str, OutputValue]:
     """Return the stack's outputs as of the last run; empty before the first run."""
-    with stack.begin_operation():
+    with stack.begin_operation() as begun:
         # The root resource of a stack has the stack's outputs, as under the Pulumi CLI.
-        resources = stack.open().snapshot.resources
+        resources = begun.open().snapshot.resources
     stack_outputs = next(
         (resource.outputs for resource in resources if resource.type == STACK_TYPE), {}
     )
@@ -212,9 +212,9 @@ def export_stack(
 
     `on_event` receives warnings about the journal of an interrupted run.
     """
-    with stack.begin_operation():
+    with stack.begin_operation() as begun:
         report = _build_callbacks(on_event, None, None).warn
-        return export_deployment(stack, report, show_secrets=show_secrets)
+        return export_deployment(begun, report, show_secrets=show_secrets)
 
 
 def import_stack(
@@ -232,10 +232,10 @@ def import_stack(
         EngineError: the deployment breaks a rule or belongs to another stack; `force` imports the
             deployment anyway.
     """
-    with stack.begin_operation():
+    with stack.begin_operation() as begun:
         deployment_json = json.dumps(deployment).encode()
         report = _build_callbacks(on_event, None, None).warn
-        return import_deployment(stack, deployment_json, "the deployment", report, force=force)
+        return import_deployment(begun, deployment_json, "the deployment", report, force=force)
 
 
 def _build_callbacks(

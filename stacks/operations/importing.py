@@ -6,9 +6,8 @@ import, or any `up`, continues from the files and the state.
 """
 
 import contextlib
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,9 +45,7 @@ from gpuform.stacks.review.value_text import short_type
 _CONFIG: Final = re.compile(r"\s*\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\s*")
 
 
-def build_request(
-    options: ImportOptions, stack: Stack, environ: Mapping[str, str]
-) -> ImportRequest:
+def build_request(options: ImportOptions, stack: Stack) -> ImportRequest:
     """List the platform's objects, and build the request for the ones selected by `options`.
 
     Raises:
@@ -56,7 +53,7 @@ def build_request(
             among the listed ones.
     """
     config, _ = stack.settings.build_program_config(stack.crypter)
-    settings = Settings(config=config.get, environ=environ)
+    settings = Settings(config=config.get, environ=stack.run_context.environ)
 
     def load_declarations() -> ProjectDeclarations:
         return open_declarations(stack.project, stack.name, options.out, python=options.python)
@@ -190,7 +187,7 @@ def run_import(
     """
     workspace, name = selected.workspace, selected.name
     with contextlib.ExitStack() as resources:
-        resources.enter_context(selected.begin_operation())
+        selected = resources.enter_context(selected.begin_operation())
         lock = None
         if not options.preview_only:
             lock_timeout = selected.build_lock_timeout(callbacks.warn)
@@ -203,8 +200,9 @@ def run_import(
         import_run.emulated = resources.enter_context(
             enter_environment(stack, emulate=options.emulate)
         )
+        import_run.selected = selected.with_context(stack)
         stack = recover_earlier_runs(selected, stack, callbacks, lock, creates_objects=True)
-        import_plan = plan_import(build_request(options, stack, os.environ))
+        import_plan = plan_import(build_request(options, stack))
         return import_run.run(stack, import_plan)
 
 
@@ -316,7 +314,7 @@ class _ImportRun:
             self.lock,
             evaluator,
             expiry=Expiry.for_stack(stack, evaluator.clock),
-            rights=KeyRights.for_stack(stack, os.environ),
+            rights=KeyRights.for_stack(stack),
             check_preview=check_preview,
             emulated=self.emulated,
         )

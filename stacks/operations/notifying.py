@@ -3,12 +3,11 @@
 `reporting` calls this module after an operation. A problem is a warning and fails no operation.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpuform.providers.context import READS_ONLY
+from gpuform.providers.context import get_run_context
 from gpuform.providers.errors import GpuformError, OutOfCapacity
 from gpuform.providers.records import EphemeralRecords
 from gpuform.providers.values import Redactor
@@ -244,7 +243,7 @@ class Announcer:
         Without a final state the stack is opened for its configuration, without a question for the
         passphrase. Any problem is a warning.
         """
-        if os.environ.get(READS_ONLY):
+        if get_run_context().is_read_only:
             return
         try:
             self._announce(command, find_findings(), final_state, removed=removed)
@@ -295,7 +294,7 @@ def read_addresses(stack: Stack, rules: Iterable[Rule]) -> dict[str, str]:
 
 def build_sender(stack: str, command: str, *, emulated: bool) -> Sender:
     """Return who runs the command here, and the address of the CI job, if any."""
-    job = find_ci_job(os.environ)
+    job = find_ci_job(get_run_context().environ)
     link = job.build_url if job and job.build_url.startswith(("https://", "http://")) else ""
     return Sender(stack, command, (job and job.user) or get_user(), link, emulated)
 

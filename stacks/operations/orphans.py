@@ -4,7 +4,6 @@
 passes it to the platforms' lists.
 """
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,7 +57,7 @@ def build_orphan_search(
     for platform in platforms:
         require_platform(platform)
     config, secret_keys = account.read_config()
-    settings = Settings(config=config.get, environ=os.environ)
+    settings = Settings(config=config.get)
     return OrphanSearch(
         backend=account.workspace.backend,
         settings=settings,

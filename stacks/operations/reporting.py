@@ -4,12 +4,11 @@ Commands and the Python API call this module in place of the operations themselv
 fails never fails an operation.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuform.providers.context import trace_run
+from gpuform.providers.context import get_run_context, trace_run
 from gpuform.providers.errors import GpuformError
 from gpuform.stacks.notify.rules import has_rules_file, read_rules
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
@@ -41,7 +40,7 @@ def run_reported_operation(
     with trace_run(
         f"gpuform {options.command}",
         _get_full_name(selected),
-        os.environ,
+        get_run_context().environ,
         callbacks.warn,
         parent=selected.traceparent,
     ):
@@ -79,7 +78,7 @@ def find_reported_drift(
     with trace_run(
         "gpuform drift",
         _get_full_name(selected),
-        os.environ,
+        get_run_context().environ,
         callbacks.warn,
         parent=selected.traceparent,
     ):

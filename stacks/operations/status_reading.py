@@ -5,7 +5,6 @@ nothing.
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.catalog import Summary, summarize_resource
-from gpuform.providers.context import CLOCK_VARIABLE, get_clock, synchronize_clock
+from gpuform.providers.context import CLOCK_VARIABLE, synchronize_clock
 from gpuform.providers.environment import Live
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import get_client, is_configured
@@ -73,23 +72,20 @@ def read_status(
     Raises:
         EngineError: the stack cannot be opened, or belongs to the other environment.
     """
-    with selected.begin_operation():
-        stack = selected.open()
+    with selected.begin_operation() as begun:
+        stack = begun.open()
         # The stored state alone is shown without --emulate: no platform is asked.
-        is_implied = not refresh and CLOCK_VARIABLE not in os.environ
+        is_implied = not refresh and CLOCK_VARIABLE not in stack.run_context.environ
         shows_state = not emulate and is_implied and is_recorded_emulated(stack)
         with enter_environment(
             stack, emulate=emulate or shows_state, root=root, shows_state=shows_state
         ) as emulated:
             lock_holder = describe_lock_holder(selected.workspace, stack.name)
-            return build_status(
-                stack, os.environ, refresh=refresh, emulated=emulated, lock_holder=lock_holder
-            )
+            return build_status(stack, refresh=refresh, emulated=emulated, lock_holder=lock_holder)
 
 
 def build_status(
     stack: Stack,
-    environ: Mapping[str, str],
     *,
     refresh: bool,
     emulated: bool,
@@ -110,8 +106,8 @@ def build_status(
     book = PriceBook.read(stack.project.directory)
     resources = _observe_resources(stack, config, refresh=refresh)
     entries = _list_shown_entries(stack)
-    settings = Settings(config=config.get, environ=environ)
-    clock = synchronize_clock(get_clock(environ))
+    settings = Settings(config=config.get, environ=stack.run_context.environ)
+    clock = synchronize_clock(stack.run_context.clock)
     live_metrics = _read_live_metrics(resources, settings) if refresh else {}
     # Idle times are not recorded here: looking at a status must not count as a check of `expire`.
     watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.get_intents().records)))
@@ -166,9 +162,9 @@ def read_node_inventory(
         NoTopology: the stack has no resource of a name.
         EngineError: the stack cannot be opened, or belongs to the other environment.
     """
-    with selected.begin_operation():
-        stack = selected.open()
-        is_implied = not refresh and CLOCK_VARIABLE not in os.environ
+    with selected.begin_operation() as begun:
+        stack = begun.open()
+        is_implied = not refresh and CLOCK_VARIABLE not in stack.run_context.environ
         shows_state = not emulate and is_implied and is_recorded_emulated(stack)
         with enter_environment(stack, emulate=emulate or shows_state, shows_state=shows_state):
             resources = _observe_resources(stack, read_config(stack), refresh=refresh)
@@ -458,10 +454,9 @@ def find_drift(
         EngineError: a target fits no resource, or the stack belongs to the other environment.
     """
     with contextlib.ExitStack() as resources:
-        resources.enter_context(selected.begin_operation())
-        stack = selected.open()
+        stack = resources.enter_context(selected.begin_operation()).open()
         emulated = resources.enter_context(enter_environment(stack, emulate=emulate))
-        evaluator = PlanEvaluator.load(stack, os.environ, ())
+        evaluator = PlanEvaluator.load(stack, ())
         record = RunRecord()
         selection = Selection(targets=UrnPatterns(targets))
         # A misspelt target would be no drift at all, and the command would succeed.
@@ -477,7 +472,7 @@ def find_drift(
 
         with callbacks.interruptions.register(cancel, lambda: None):
             outcome = deployment.run()
-        clock = get_clock(os.environ)
+        clock = stack.run_context.clock
         final_state = FinalState(
             stack, outcome.snapshot.resources, clock.now(), clock.is_platforms, emulated
         )

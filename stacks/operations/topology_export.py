@@ -4,7 +4,6 @@
 labels and objects into a cluster's Kubernetes through `stacks/topology_export`.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from gpuform.stacks.operations.opening.environments import (
     is_recorded_emulated,
     read_config,
 )
-from gpuform.stacks.operations.opening.selected_stack import SelectedStack, create_passphrase_finder
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.topology_export.applying import (
     WRITING_ACTIONS,
     Change,
@@ -87,9 +86,9 @@ def read_topology(selected: SelectedStack, options: TopologyOptions) -> Topology
         NoTopology: the format cannot express the stack's topology.
         EngineError: the stack cannot be opened, or belongs to the other environment.
     """
-    with selected.begin_operation(), ExitStack() as resources:
-        stack = selected.open()
-        is_implied = not options.refresh and CLOCK_VARIABLE not in os.environ
+    with selected.begin_operation() as begun, ExitStack() as resources:
+        stack = begun.open()
+        is_implied = not options.refresh and CLOCK_VARIABLE not in stack.run_context.environ
         shows_state = not options.emulate and is_implied and is_recorded_emulated(stack)
         emulate = options.emulate or shows_state
         resources.enter_context(enter_environment(stack, emulate=emulate, shows_state=shows_state))
@@ -141,10 +140,9 @@ def apply_topology(
     lock = workspace.backend.create_lock(
         workspace.project.name, selected.name, selected.build_lock_timeout(report)
     )
-    with selected.begin_operation(), lock, ExitStack() as resources:
-        passphrase = create_passphrase_finder(workspace, selected.ask_passphrase)
+    with selected.begin_operation() as begun, lock, ExitStack() as resources:
         # Exclusive: the objects written are recorded beside the state.
-        stack = workspace.open(selected.name, passphrase, exclusive=True)
+        stack = begun.open(exclusive=True)
         resources.enter_context(enter_environment(stack, emulate=options.emulate))
         # A stored state may name nodes that were replaced since.
         placements = _list_placements(stack, replace(options, refresh=True))

@@ -4,7 +4,6 @@
 store and the folder of the stack's state are set back to what they were before the plan.
 """
 
-import os
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from gpuform.providers.context import create_wsgi_transport, mount_transport
+from gpuform.providers.context import create_wsgi_transport, get_run_context, mount_transport
 from gpuform.providers.emulator.server import Server
 from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
@@ -281,10 +280,11 @@ class PlanPlayer:
         self._machines += 1
         home = self.folder / f"home-{self._machines}"
         home.mkdir()
-        os.environ["PULUMI_HOME"] = str(home)
-        backend = Backend.open(os.environ["PULUMI_BACKEND_URL"], os.environ)
-        workspace = Workspace(self.selected.workspace.project, backend, os.environ)
-        return SelectedStack(workspace, self.selected.name)
+        variables = {"PULUMI_HOME": str(home)}
+        environ = get_run_context().with_variables(variables).environ
+        backend = Backend.open(environ["PULUMI_BACKEND_URL"], environ)
+        workspace = Workspace(self.selected.workspace.project, backend, environ)
+        return SelectedStack(workspace, self.selected.name, variables)
 
     @contextmanager
     def _mount(self, observer: RequestObserver) -> Iterator[None]:

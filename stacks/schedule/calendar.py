@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuform.providers import permissions
-from gpuform.providers.context import Clock, ProviderContext, use_context
+from gpuform.providers.context import Clock, ProviderContext, get_run_context, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import IdlenessVerdict, find_creation_time, format_moment
@@ -163,7 +162,7 @@ def _find_due_by_hours(
         return DueChange("outside its running hours", {**others, power.field: power.off})
     if (
         observed.get("stopped_by")
-        and Permission.START_TERMINATED not in permissions.get_permissions()
+        and Permission.START_TERMINATED not in get_run_context().permissions
     ):
         return None
     return DueChange("its running hours have begun", others)
@@ -243,7 +242,7 @@ class ExpiredResources:
         ended = self._read().get(_get_stackless_urn(registration.urn))
         if ended is None or ended.get("ttl") != ttl:
             return
-        if Permission.RENEW_EXPIRED not in permissions.get_permissions():
+        if Permission.RENEW_EXPIRED not in self.stack.run_context.permissions:
             yield Problem(
                 "ttl",
                 f"`gpuform expire` destroyed it at {ended.get('at')}, when its ttl of {ttl} was "

@@ -10,8 +10,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from gpuform.providers import permissions
-from gpuform.providers.context import Clock, ProviderContext, format_duration, use_context
+from gpuform.providers.context import (
+    Clock,
+    ProviderContext,
+    format_duration,
+    get_run_context,
+    use_context,
+)
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import (
     DESTROY_EXPIRED,
@@ -388,7 +393,7 @@ class ProvenCalendar:
         require_evidence(decision, name, agreement, hint=_CLOCK_HINT)
         work = None if decision is START_BY_SCHEDULE else self.observer.observe_work(entry)
         # Nobody measures it: the plan says so, as of nodes without a scheduler.
-        if work is not None and Permission.EVICT_JOBS not in permissions.get_permissions():
+        if work is not None and Permission.EVICT_JOBS not in get_run_context().permissions:
             require_evidence(decision, name, work, hint=_WORK_HINT)
 
 

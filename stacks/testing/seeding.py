@@ -141,10 +141,12 @@ class _Seeder:
         # Nobody resumes these creates: they all end before the run starts.
         intents = Intents(EphemeralRecords())
         program = stack.build_target().program
+        run = program.run_context
         host = ProviderHost(
             program.project,
             program.config,
-            lambda urn, timeout: ProviderContext(urn=urn, timeout=timeout, intents=intents),
+            lambda urn, timeout: ProviderContext(urn, timeout=timeout, run=run, intents=intents),
+            run,
         )
         return cls(host, declared_inputs, {})
 

@@ -7,13 +7,13 @@ pass secrets on unchanged, and may evaluate them only as the project's own files
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from gpuform.providers.context import get_run_context
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, list_scalars, to_plain_value
 from gpuform.stacks.document.reading import read_file
@@ -47,7 +47,7 @@ def find_team_files() -> TeamFiles | None:
 
     GPUFORM_PROPOSED_TO names that project's folder; without the variable nothing is proposed.
     """
-    folder = os.environ.get(VARIABLE)
+    folder = get_run_context().environ.get(VARIABLE)
     return _read_folder(Path(folder)) if folder else None
 
 

@@ -17,7 +17,7 @@ from google.protobuf.struct_pb2 import Struct
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import ProviderContext, read_run_context
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.provider_host import ProviderHost
@@ -123,7 +123,7 @@ class EngineOperations:
 
     @property
     def _host(self) -> ProviderHost:
-        return ProviderHost("project", self.config, self.new_call)
+        return ProviderHost("project", self.config, self.new_call, read_run_context())
 
     def _to_engine_values(self, properties: Mapping[str, Any]) -> dict[str, Any]:
         sent = _replace_value(convert_integers_to_doubles(properties), UNKNOWN, values.UNKNOWN)

@@ -16,6 +16,7 @@ from conformance.operations import Operations, Properties, Refused
 from support.servers.bucket_server import KEYS
 
 from gpuform.providers.catalog import load_lifecycle_class
+from gpuform.providers.context import read_run_context
 from gpuform.providers.records import INTENT_PREFIX, FolderRecords, Intents, Records
 from gpuform.stacks.engine.deployment import (
     Deployment,
@@ -263,6 +264,7 @@ class EmbeddedStack(StackKnowledge):
                 config=self.config,
                 secret_keys=self.secret_keys,
                 parallel=16,
+                run_context=read_run_context(),
             ),
             snapshot=self.snapshot,
             crypter=self.crypter,

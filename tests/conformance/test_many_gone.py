@@ -16,6 +16,7 @@ from conformance.together_kinds import CLUSTER, VOLUME_CLAIM
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuform.providers.context import RunContext
 from gpuform.stacks.engine.executing.deleted_outside import (
     CONFIRMATION_THRESHOLD,
     OutsideDeletion,
@@ -193,7 +194,7 @@ def test_nodes_of_a_deleted_record_are_forgotten_with_it(
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
 def test_deleted_objects_are_forgotten_all_or_none(result: list[tuple[int, int]]) -> None:
     """Each entry is its own cause, or was deleted with another one."""
-    entries = OutsideDeletions()
+    entries = OutsideDeletions(RunContext({}))
     steps = []
     for number, cause in result:
         urn = f"urn:pulumi:dev::p::t::r{number}"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clocks.fake_clock import FakeClock
 
-from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import ProviderContext, RunContext
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import (
     AdoptionQuestion,
@@ -524,28 +524,24 @@ class TestEvidence:
             lost.create()
         assert lost.sent == 1
 
-    def test_the_user_can_name_the_object_of_the_create(
-        self, lost: Platform, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_user_can_name_the_object_of_the_create(self, lost: Platform) -> None:
         later = lost.call.clock.now() + 3600
         lost.objects += [Candidate("one", later), Candidate("two", later)]
-        monkeypatch.setenv("GPUFORM_ADOPT", "two")
+        lost.call.run = RunContext({"GPUFORM_ADOPT": "two"})
         assert lost.create() == "two"
         assert lost.sent == 1
 
-    def test_the_user_can_say_that_no_object_was_created(
-        self, lost: Platform, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_user_can_say_that_no_object_was_created(self, lost: Platform) -> None:
         lost.objects.append(Candidate("theirs", lost.call.clock.now() + 1))
-        monkeypatch.setenv("GPUFORM_CREATE_ANEW", "1")
+        lost.call.run = RunContext({"GPUFORM_CREATE_ANEW": "1"})
         assert lost.create() == "c2"
         assert lost.sent == 2
 
     def test_the_users_choice_is_ignored_without_an_interrupted_create(
-        self, platform: Platform, monkeypatch: pytest.MonkeyPatch
+        self, platform: Platform
     ) -> None:
         platform.objects.append(Candidate("theirs"))
-        monkeypatch.setenv("GPUFORM_CREATE_ANEW", "1")
+        platform.call.run = RunContext({"GPUFORM_CREATE_ANEW": "1"})
         with pytest.raises(NameTaken):
             platform.create()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.clocks.fake_clock import FakeClock
 from support.schedulers.simulated_scheduler import SimulatedScheduler
 
-from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import ProviderContext, RunContext
 from gpuform.providers.draining import (
     DrainOperation,
     DrainTarget,
@@ -534,10 +534,9 @@ class TestUnknownNodes:
         call: ProviderContext,
         scheduler: SimulatedScheduler,
         reported: Any,
-        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         scheduler.nodes_by_name = {}
-        monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
+        call.run = RunContext({"GPUFORM_ALLOW": "evict-jobs"})
         assert (
             build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
             is not None

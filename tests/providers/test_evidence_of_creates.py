@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import ProviderContext, RunContext
 from gpuform.providers.creating import (
     Candidate,
     build_adoption_question,
@@ -190,9 +190,9 @@ def test_two_possible_objects_require_a_decision(call: ProviderContext) -> None:
 
 
 def test_the_users_choice_is_ours_unless_another_stack_has_it(
-    call: ProviderContext, monkeypatch: pytest.MonkeyPatch
+    call: ProviderContext,
 ) -> None:
-    monkeypatch.setenv("GPUFORM_ADOPT", "c2")
+    call.run = RunContext({"GPUFORM_ADOPT": "c2"})
     present = [build_candidate("c1"), build_candidate("c2", after=-3600.0)]
     assert judge(call, present) == "c2"
     call.belongs_to_other_stack = lambda id_: id_ == "c2"
@@ -200,9 +200,9 @@ def test_the_users_choice_is_ours_unless_another_stack_has_it(
 
 
 def test_a_user_who_chose_a_new_object_has_none_yet(
-    call: ProviderContext, monkeypatch: pytest.MonkeyPatch
+    call: ProviderContext,
 ) -> None:
-    monkeypatch.setenv("GPUFORM_CREATE_ANEW", "1")
+    call.run = RunContext({"GPUFORM_CREATE_ANEW": "1"})
     assert judge(call, [build_candidate("c1")]) == ""
 
 

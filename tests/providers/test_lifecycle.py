@@ -454,6 +454,7 @@ class TestStockHost:
         volume.configure(ConfigureRequest(Config(key, "project")))
         assert volume.read("never-was", {}).id == ""
         monkeypatch.setenv("TOGETHER_API_KEY", "wrong")
+        volume.configure(ConfigureRequest(Config(key, "project")))
         with pytest.raises(GpuformError, match="401"):
             volume.read("never-was", {})
 

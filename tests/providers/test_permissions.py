@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers import permissions
+from gpuform.providers.context import RunContext
 from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.providers.permissions import Permission
 from gpuform.providers.together.cluster import ClusterLifecycle
@@ -23,13 +24,13 @@ Properties = dict[str, Any]
 )
 def test_permission_lists_are_parsed(text: str, allowed: set[Permission]) -> None:
     assert permissions.parse_permissions(text) == allowed
-    assert permissions.get_permissions({"GPUFORM_ALLOW": text}) == allowed
+    assert RunContext({"GPUFORM_ALLOW": text}).permissions == allowed
 
 
 @pytest.mark.parametrize("text", ["destroy", "destroy-reserved,everything", "Destroy-Reserved"])
 def test_an_unknown_name_is_an_error_that_lists_the_known(text: str) -> None:
     with pytest.raises(GpuformError, match="permission not found") as caught:
-        permissions.get_permissions({"GPUFORM_ALLOW": text})
+        _ = RunContext({"GPUFORM_ALLOW": text}).permissions
     assert str(caught.value).startswith("GPUFORM_ALLOW: ")
     assert "destroy-reserved (delete or replace prepaid" in str(caught.value)
 

@@ -3,38 +3,32 @@
 import ssl
 from pathlib import Path
 
-import pytest
-
 from gpuform.providers.context import get_trust
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
 
 
-def test_http_clients_read_no_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", "/there/is/no/such/file")
+def test_http_clients_read_no_authorities() -> None:
+    environ = {"SSL_CERT_FILE": "/there/is/no/such/file"}
 
-    assert get_trust("http://127.0.0.1:8080") is False
+    assert get_trust("http://127.0.0.1:8080", environ) is False
 
 
 def test_all_clients_share_the_authorities_of_the_machine() -> None:
-    trust = get_trust("https://api.together.ai")
+    trust = get_trust("https://api.together.ai", {})
 
     assert isinstance(trust, ssl.SSLContext)
     assert trust.verify_mode is ssl.CERT_REQUIRED
     assert trust.check_hostname
-    assert get_trust("https://api.tensorone.ai") is trust
+    assert get_trust("https://api.tensorone.ai", {}) is trust
 
 
-def test_authorities_from_the_environment_are_separate(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    usual = get_trust("https://api.together.ai")
+def test_authorities_from_the_environment_are_separate(tmp_path: Path) -> None:
+    usual = get_trust("https://api.together.ai", {})
     (tmp_path / "own.pem").write_text("")
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
 
-    own = get_trust("https://api.together.ai")
+    own = get_trust("https://api.together.ai", {"SSL_CERT_DIR": str(tmp_path)})
 
     assert isinstance(own, ssl.SSLContext)
     assert own is not usual

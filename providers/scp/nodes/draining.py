@@ -8,7 +8,6 @@ nodes call this module, which calls `providers.draining`.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.draining import (
     DrainOperation,
@@ -202,7 +201,7 @@ class NodeDrainer:
             node for node in nodes if not node.lock_enabled or node.gpu_node_name in named_nodes
         ]
         needs_locked_nodes = len(removable_nodes) < eviction.count + len(eviction.reason_by_node)
-        if Permission.UNLOCK in permissions.get_permissions() or needs_locked_nodes:
+        if Permission.UNLOCK in self._context.run.permissions or needs_locked_nodes:
             # The permission is required before a locked node is deleted.
             removable_nodes = list(nodes)
         target = DrainTarget(self._id, self._label, _nodes_to_workers(removable_nodes))

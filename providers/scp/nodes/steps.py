@@ -11,8 +11,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from gpuform.providers import permissions
-from gpuform.providers.context import TRANSIENT_ERRORS
+from gpuform.providers.context import TRANSIENT_ERRORS, get_run_context
 from gpuform.providers.errors import ApiError, Cancelled, GpuformError, NotFound
 from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.permissions import Permission
@@ -223,7 +222,7 @@ class NodeSteps:
         locked_nodes = [node for node in nodes if node.lock_enabled]
         if not locked_nodes:
             return
-        permissions.require_permission(
+        get_run_context().require_permission(
             Permission.UNLOCK, format_locked_nodes([node.gpu_node_name for node in locked_nodes])
         )
         # SCP unlocks one node by a request (reference, 'Unlock GPU Node').

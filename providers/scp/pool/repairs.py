@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.records import Repair, Repairs
@@ -120,12 +119,12 @@ class PoolRepairs:
 
         A later request then means another repair.
         """
-        if permissions.get_requested_repairs():
+        if self._context.run.requested_repairs:
             self._records.forget(self._id)
 
     def _is_requested(self, repair: NodeRepair) -> bool:
         """Return True if people have asked this run to repair the node by name."""
-        return repair.node in permissions.get_requested_repairs()
+        return repair.node in self._context.run.requested_repairs
 
     def _find_recovery(self, replacement: Replacement, repair: NodeRepair) -> str:
         """Return why a node needs no repair any more; empty while the fault persists.

@@ -246,7 +246,7 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
             create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
         )
         with enter_environment(stack, emulate=emulate):
-            opened_console = Console.from_stack(stack, session.environ)
+            opened_console = Console.from_stack(stack, stack.run_context.environ)
             if expressions:
                 return _print_values(expressions, opened_console, session.screen, show_secrets)
             if not session.screen.interactive:

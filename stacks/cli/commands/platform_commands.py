@@ -1,6 +1,5 @@
 """Run `gpuform doctor`, `orphans` and `offers`, which ask the platforms and change nothing."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,8 +43,11 @@ def doctor(as_json: bool, emulate: bool) -> int:
     from gpuform.stacks.doctor.examining import examine  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.interpreter import find_other_interpreter  # noqa: PLC0415 - as above
 
-    with open_session() as session, run_emulator(_find_project_folder(), emulate=emulate):
-        findings = examine(Path.cwd(), os.environ, session.stack, find_other_interpreter)
+    with (
+        open_session() as session,
+        run_emulator(_find_project_folder(), emulate=emulate) as run_context,
+    ):
+        findings = examine(Path.cwd(), run_context.environ, session.stack, find_other_interpreter)
         return show_findings(findings, session.screen, as_json=as_json)
 
 
@@ -121,8 +123,8 @@ def orphans(
     with open_session() as session:
         workspace = find_workspace(session, runs_program=False)
         account = Account(workspace, session.stack, session.screen.create_passphrase_prompt())
-        question = build_orphan_search(account, platforms, regions, older_than)
         with run_emulator(workspace.project.directory, emulate=emulate):
+            question = build_orphan_search(account, platforms, regions, older_than)
             report = find_orphans(question)
         # A platform's error message may repeat a key of the request.
         screen, redact = session.screen, Redactor(question.secrets).redact

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuform.providers import permissions
+from gpuform.providers.context import RunContext
 from gpuform.providers.errors import GpuformError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
@@ -43,9 +44,7 @@ def build_review(
     ]
     (first, *others) = read_plans_of_files
     if isinstance(first, StacksPlan) and not others:
-        allowed = permissions.get_permissions(environ) | permissions.parse_permissions(
-            ",".join(allow)
-        )
+        allowed = RunContext(environ).permissions | permissions.parse_permissions(",".join(allow))
         plans = tuple(evaluate_gates(first.plans, gates, allow, environ))
         workspace_gates = None if first.gates is None else allow_gates(first.gates, allowed)
         return Review.from_stacks_plan(
@@ -74,7 +73,7 @@ def evaluate_gates(
     Raises:
         EngineError: a file of gates or prices is wrong.
     """
-    allowed = permissions.get_permissions(environ) | permissions.parse_permissions(",".join(allow))
+    allowed = RunContext(environ).permissions | permissions.parse_permissions(",".join(allow))
     if file is not None:
         evaluator = GateEvaluator(_read_gates(file), allowed, file.parent)
         return [evaluator.evaluate(plan) for plan in plans]

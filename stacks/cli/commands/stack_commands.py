@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from gpuform.providers.context import RunContext
 from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.commands.stack_data_commands import (
@@ -47,8 +48,7 @@ from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, add_backup_hint, build_full_name
 from gpuform.stacks.multi_stack import read_workspace
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
-from gpuform.stacks.operations.opening.variables import set_variables
-from gpuform.stacks.operations.runs.recovery import build_adoption_variables, recover_leftovers
+from gpuform.stacks.operations.runs.recovery import add_adoption_answers, recover_leftovers
 
 _PROVIDER = click.option(
     "--secrets-provider",
@@ -250,13 +250,16 @@ def remove(
                 return 1
         selected = select_stack(session, workspace, name)
         callbacks = create_message_callbacks(screen)
-        # The recovery reads the answers from the environment, as under the Pulumi CLI.
-        with set_variables(build_adoption_variables(adopt, create_anew=create_anew)):
+
+        def add_answers(run_context: RunContext) -> RunContext:
+            return add_adoption_answers(run_context, adopt, create_anew=create_anew)
+
+        with selected.begin_operation(add_answers) as begun:
             workspace.remove(
                 name,
                 force=force,
                 timeout=build_lock_timeout(screen),
-                recover=lambda lock: recover_leftovers(selected, callbacks, lock, emulate=emulate),
+                recover=lambda lock: recover_leftovers(begun, callbacks, lock, emulate=emulate),
             )
         screen.print(f"Removed stack {name}.")
         return 0

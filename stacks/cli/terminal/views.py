@@ -4,11 +4,10 @@
 comes from `stacks/review`.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from gpuform.providers.context import get_clock
+from gpuform.providers.context import get_run_context
 from gpuform.schemas.resource_facts import NoticeKind
 from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
 from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
@@ -145,7 +144,7 @@ class HumanView(_ScreenView):
         self,
         screen: Screen,
         display: DisplayOptions,
-        create_stopwatch: Callable[[], Stopwatch] = lambda: Stopwatch(get_clock(os.environ)),
+        create_stopwatch: Callable[[], Stopwatch] = lambda: Stopwatch(get_run_context().clock),
     ) -> None:
         super().__init__(screen)
         self._create_stopwatch = create_stopwatch

@@ -5,14 +5,14 @@ step executor executes; when the program has ended well, resources that it no lo
 deleted. A failed run keeps everything that it did. `operations` creates and runs deployments.
 """
 
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from gpuform.providers.context import ProviderContext, get_clock, trace_span
+from gpuform.providers.context import ProviderContext, trace_span
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import EphemeralRecords, Intent, Intents
 from gpuform.schemas.plan import PlanAction
@@ -37,6 +37,7 @@ from gpuform.stacks.engine.language_host import (
     Monitor,
     ProgramError,
     ProgramTarget,
+    find_topology,
     print_to_events,
     run_program,
 )
@@ -53,7 +54,7 @@ from gpuform.stacks.engine.planning import (
     Summary,
     build_same_step,
 )
-from gpuform.stacks.engine.project import import_project_modules
+from gpuform.stacks.engine.project import import_project_modules, share_process
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import (
@@ -65,7 +66,7 @@ from gpuform.stacks.engine.state import (
     UrnPatterns,
     find_deletable_urns,
 )
-from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, STACK_TYPE
+from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, STACK_TYPE, is_of_program
 from gpuform.stacks.engine.values import PropertyMap
 
 
@@ -93,7 +94,9 @@ class Deployment:
             if self.options.preview
             else stored_intents
         )
-        host = ProviderHost(program.project, program.config, self._create_context)
+        host = ProviderHost(
+            program.project, program.config, self._create_context, program.run_context
+        )
         write = None if self.options.preview else self.target.write
         self._executor = StepExecutor(
             host=host,
@@ -159,8 +162,7 @@ class Deployment:
         try:
             with (
                 trace_span("run", "preview" if options.preview else options.operation),
-                import_project_modules(program.directory),
-                print_to_events(self.events),
+                self._use_process(),
             ):
                 self._run_operation()
         except BaseException:
@@ -170,6 +172,26 @@ class Deployment:
             self._executor.snapshot.close()
             raise
         return self._finish(began)
+
+    @contextmanager
+    def _use_process(self) -> Iterator[None]:
+        """Use the process for the run: its folder and streams, and all of it for a program's code.
+
+        Runs of topologies in one folder use the process at the same time. Text that is printed
+        becomes events, of the first run where several use the process.
+        """
+        program, resources = self.target.program, self.target.snapshot.resources
+        with ExitStack() as uses:
+            is_topology = self.options.run_topology and find_topology(program.directory)
+            if is_topology and not any(is_of_program(entry.type) for entry in resources):
+                prints_here = uses.enter_context(share_process(program.directory))
+            else:
+                environ = program.run_context.environ
+                uses.enter_context(import_project_modules(program.directory, environ))
+                prints_here = True
+            if prints_here:
+                uses.enter_context(print_to_events(self.events))
+            yield
 
     def _run_operation(self) -> None:
         """Refresh if the options say so, then run the operation, unless the refresh failed.
@@ -563,7 +585,7 @@ class Deployment:
             urn=urn,
             preview=self.options.preview,
             timeout=timeout,
-            clock=get_clock(os.environ),
+            run=self.target.program.run_context,
             cancelled=self._cancelled,
             intents=self._intents,
             check_lock=self.target.check_lock,

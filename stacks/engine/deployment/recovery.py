@@ -5,14 +5,12 @@ stack; a create without an object is forgotten; a create of unknown result stops
 the platform is asked, by the lifecycle that created the object.
 """
 
-import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from gpuform.providers import permissions
-from gpuform.providers.context import ProviderContext, get_clock
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.lifecycle import INTERRUPTED
 from gpuform.providers.records import (
     CREATE_ANEW,
@@ -230,7 +228,7 @@ class _CreateSearch:
                 if entry is not None:
                     results.adopted[by_urn[urn][0].urn or ""] = entry
                     results.adopted_intents += by_urn[urn]
-                elif permissions.should_create_anew():
+                elif self.target.program.run_context.creates_anew:
                     results.recreated_intents += by_urn[urn]
                 else:
                     results.objectless_intents += by_urn[urn]
@@ -283,7 +281,9 @@ class _CreateSearch:
     def _create_host(self) -> ProviderHost:
         """Create the provider host with the configuration stored in the state."""
         program = self.target.program
-        host = ProviderHost(program.project, program.config, self._create_context)
+        host = ProviderHost(
+            program.project, program.config, self._create_context, program.run_context
+        )
         host.plugins.configure_from_state(self.target.snapshot.resources)
         return host
 
@@ -310,7 +310,7 @@ class _CreateSearch:
         if begun is None or any(attempt.target != intent.target for attempt in intents):
             which = f" ({', '.join(intent.made)})" if intent.made else ""
             kind, name = f"{intent.platform}:{intent.kind}", name_of(intent.urn or "")
-            if permissions.should_create_anew():
+            if self.target.program.run_context.creates_anew:
                 return None
             raise EngineError(
                 f"its create was interrupted, and the state does not record its inputs{which}",
@@ -343,7 +343,7 @@ class _CreateSearch:
             urn=urn,
             preview=self.is_read_only,
             timeout=timeout,
-            clock=get_clock(os.environ),
+            run=self.target.program.run_context,
             cancelled=self.cancelled,
             intents=self.intents,
             check_lock=self.target.check_lock,

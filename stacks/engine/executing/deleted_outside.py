@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuform.providers import permissions
+from gpuform.providers.context import RunContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import Permission
 from gpuform.stacks.engine.errors import EngineError
@@ -46,6 +46,7 @@ class OutsideDeletions:
     replaced cannot wait, because their replacements are created at once.
     """
 
+    run_context: RunContext
     _undecided: dict[int, OutsideDeletion] = field(default_factory=dict)  # by number of the step
     _names_by_cause: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -116,7 +117,7 @@ class OutsideDeletions:
             f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
         )
         try:
-            permissions.require_permission(
+            self.run_context.require_permission(
                 Permission.FORGET_MANY,
                 f"{len(names)} resources no longer exist on their platforms, and this run "
                 f"did not delete them: {listed_names}. The state keeps all of them. Does "

@@ -105,7 +105,7 @@ class StepExecutor:
     changes: Counter[str] = field(default_factory=Counter)
     planned_changes: list[ResourceChange] = field(default_factory=list)
     effects: dict[str, set[str]] = field(default_factory=dict)
-    outside_deletions: OutsideDeletions = field(default_factory=OutsideDeletions)
+    outside_deletions: OutsideDeletions = field(init=False)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _step_waiter: StepWaiter = field(default_factory=StepWaiter)
@@ -113,6 +113,7 @@ class StepExecutor:
     _applier: StepApplier = field(init=False)
 
     def __post_init__(self) -> None:
+        self.outside_deletions = OutsideDeletions(self.host.run_context)
         self._provider_call_slots = threading.BoundedSemaphore(max(1, self.parallel))
         self._applier = StepApplier(
             host=self.host,

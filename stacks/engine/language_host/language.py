@@ -39,6 +39,7 @@ from gpuform.stacks.engine.language_host.services import Engine, Program, Resour
 from gpuform.stacks.engine.project import (
     find_topology_file,
     get_folder_and_entry,
+    mark_as_run,
     restore_process,
 )
 from gpuform.stacks.engine.registration import Read, Registration
@@ -279,7 +280,11 @@ class _ProgramRun:
         def work() -> None:
             try:
                 self._configure(RegistrationGate(monitor, self.unsupported), engine, preview)
-                with trace_span("program", "program"), self.unsupported.block_functions():
+                with (
+                    mark_as_run(),
+                    trace_span("program", "program"),
+                    self.unsupported.block_functions(),
+                ):
                     self._run_loop(preview)
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 failures.append(error)

@@ -63,7 +63,10 @@ def record(
     """
     monitor = Recorder(ProgramTarget(program.project, program.stack, str(program.root)), answer)
     events = EventBus()
-    with import_project_modules(program.directory), print_to_events(events):
+    with (
+        import_project_modules(program.directory, program.run_context.environ),
+        print_to_events(events),
+    ):
         run_program(
             replace(program, config=config),
             monitor,

@@ -17,6 +17,7 @@ from google.protobuf import empty_pb2
 from pulumi import RunError
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 
+from gpuform.providers.context import RunContext
 from gpuform.providers.operations import Settings
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import require_version
@@ -122,7 +123,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program, and the stack for which it runs.
+    """A program, the stack for which it runs, and what the run was asked.
 
     `directory` is the program's folder or file, as `main` in Pulumi.yaml names it; `root` is the
     folder of Pulumi.yaml. `config` holds decrypted values under full keys.
@@ -135,11 +136,17 @@ class Program:
     config: Mapping[str, str]
     secret_keys: Sequence[str]
     parallel: int
+    run_context: RunContext
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of lookups: the run's environment, then the configuration."""
+        return Settings(config=self.config.get, environ=self.run_context.environ)
 
     def collect_secrets(self) -> set[str]:
         """Return the configuration's secret values, and the platforms' keys from all sources."""
         configured = {self.config[key] for key in self.secret_keys}
-        return {*configured, *Settings(config=self.config.get).list_secrets()}
+        return {*configured, *self.settings.list_secrets()}
 
 
 class _LineStream(io.TextIOBase):

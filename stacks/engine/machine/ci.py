@@ -3,7 +3,6 @@
 `stack.workspace.Origin` calls this module. CI systems have Pulumi's names.
 """
 
-import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -11,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Final
+
+from gpuform.providers.context import get_run_context
 
 _OFF: Final = "PULUMI_DISABLE_CI_DETECTION"
 _NAME: Final = "PULUMI_CI_SYSTEM"
@@ -284,7 +285,7 @@ def _run_git(folder: Path, *arguments: str) -> str | None:
             check=False,
             timeout=_TIMEOUT,
             # Without optional locks, a git command of the user is not disturbed.
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+            env={**get_run_context().environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

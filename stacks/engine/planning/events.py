@@ -19,6 +19,7 @@ from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.planning.steps import Op, Step
+from gpuform.stacks.engine.project import mark_as_run
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.registration import DeclarationSource
 from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
@@ -155,8 +156,9 @@ class EventBus:
             # back.
             outer, self._emitting = self._emitting, threading.get_ident()
             try:
-                for listener in self.listeners:
-                    listener(event)
+                with mark_as_run():
+                    for listener in self.listeners:
+                        listener(event)
             finally:
                 self._emitting = outer
 

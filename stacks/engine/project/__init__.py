@@ -8,7 +8,10 @@ from gpuform.stacks.engine.project.config_paths import get_value_at, remove_valu
 from gpuform.stacks.engine.project.module_imports import (
     get_folder_and_entry,
     import_project_modules,
+    mark_as_run,
+    read_process_environ,
     restore_process,
+    share_process,
 )
 from gpuform.stacks.engine.project.project import (
     NAME,
@@ -47,10 +50,13 @@ __all__ = [
     "import_project_modules",
     "is_secure",
     "load_project",
+    "mark_as_run",
     "matches_type",
+    "read_process_environ",
     "read_text",
     "remove_value_at",
     "restore_process",
+    "share_process",
     "split_key",
     "to_config_text",
     "yaml_text",

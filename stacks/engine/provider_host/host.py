@@ -18,7 +18,7 @@ from typing import Any
 
 from pulumi.dynamic import ResourceProvider
 
-from gpuform.providers.context import ProviderContext, trace_span, use_context
+from gpuform.providers.context import ProviderContext, RunContext, trace_span, use_context
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.properties import to_properties
@@ -91,18 +91,20 @@ class ProviderHost:
     """The providers of one run, each created and configured once.
 
     `config` is the stack's complete configuration in plain text under full keys; `create_context`
-    makes the context of a provider call from a URN and a timeout in seconds.
+    makes the context of a provider call from a URN and a timeout in seconds. `run_context` is what
+    the run was asked, where providers are created outside of such a call.
     """
 
     project: str
     config: Mapping[str, str]
     create_context: ContextFactory
+    run_context: RunContext
     plugins: PluginProviders = field(init=False)
     _dynamic: DynamicProviders = field(init=False)
 
     def __post_init__(self) -> None:
-        self.plugins = PluginProviders(self.config)
-        self._dynamic = DynamicProviders(self.project, self.config)
+        self.plugins = PluginProviders(self.config, self.run_context)
+        self._dynamic = DynamicProviders(self.project, self.config, self.run_context)
 
     def check(
         self,

@@ -20,6 +20,7 @@ import pulumi
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 from pulumi.runtime import _serialization
 
+from gpuform.providers.context import RunContext, use_run_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.properties import to_properties
@@ -190,6 +191,7 @@ class DynamicProviders:
 
     project: str
     config: Mapping[str, str]
+    run_context: RunContext
     _loaded: dict[str, ResourceProvider] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -209,7 +211,7 @@ class DynamicProviders:
                 f"the provider of this resource cannot be loaded: {error}",
                 hint="the module that defines it must be importable from the project",
             ) from None
-        with raise_as_provider_error():
+        with raise_as_provider_error(), use_run_context(self.run_context):
             # As the stock host: once per pickled provider, with the whole configuration of the
             # stack.
             provider.configure(ConfigureRequest(Config(dict(self.config), self.project)))
@@ -234,6 +236,7 @@ class PluginProviders:
     """The plugin providers of one run by URN; `config` is the stack's, plain, by full key."""
 
     config: Mapping[str, str]
+    run_context: RunContext
     _inputs: dict[str, PropertyMap] = field(default_factory=dict)
     _lifecycles: dict[tuple[str, str], Lifecycle[Any, Any]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -284,7 +287,8 @@ class PluginProviders:
 
         with self._lock:
             settings = self._create_provider_settings(get_provider_urn(reference))
-        return from_provider(call_function(token, _to_plain(arguments), settings))
+        with use_run_context(self.run_context):
+            return from_provider(call_function(token, _to_plain(arguments), settings))
 
     def _create_provider_settings(self, provider_urn: str) -> Any:
         """Return the `Settings` of a plugin provider: its inputs, completed by the configuration.
@@ -293,7 +297,8 @@ class PluginProviders:
         """
         from gpuform.providers.plugin.settings import create_settings  # noqa: PLC0415
 
-        return create_settings(_to_plain(self._inputs.get(provider_urn, {})), self.config)
+        with use_run_context(self.run_context):
+            return create_settings(_to_plain(self._inputs.get(provider_urn, {})), self.config)
 
 
 def _to_plain(properties: PropertyMap) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Final
 
+from gpuform.providers.context import get_run_context
 from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.project import StackSettings, is_secure
 from gpuform.stacks.engine.secrets.key_services.opening import open_key_service, parse_key_url
@@ -192,19 +193,21 @@ class CloudCrypter(SecretsManager):
     """
 
     def __init__(
-        self, url: str, encrypted_key: str, environ: Mapping[str, str] = os.environ
+        self, url: str, encrypted_key: str, environ: Mapping[str, str] | None = None
     ) -> None:
         super().__init__()
-        self._url, self._encrypted, self._environ = url, encrypted_key, environ
+        self._url, self._encrypted = url, encrypted_key
+        self._environ = get_run_context().environ if environ is None else environ
         self._lock = threading.Lock()
         self._key: bytes | None = None
 
     @classmethod
-    def create_new(cls, url: str, environ: Mapping[str, str] = os.environ) -> "CloudCrypter":
+    def create_new(cls, url: str, environ: Mapping[str, str] | None = None) -> "CloudCrypter":
         """Create a key for a stack, encrypted by the service. Raises SecretsError.
 
         The URL in PULUMI_CLOUD_SECRET_OVERRIDE, if set, becomes the stack's own.
         """
+        environ = get_run_context().environ if environ is None else environ
         url = environ.get(_OVERRIDE) or url
         key = os.urandom(KEY_BYTES)
         try:

@@ -113,10 +113,12 @@ def read_resources(
     """
     # Reading must not see or change the stored intents: they belong to the runs that create.
     intents = Intents(EphemeralRecords())
+    run = stack.run_context
     host = ProviderHost(
         stack.project.name,
         config,
-        lambda urn, timeout: ProviderContext(urn=urn, timeout=timeout, intents=intents),
+        lambda urn, timeout: ProviderContext(urn, timeout=timeout, run=run, intents=intents),
+        run,
     )
     host.plugins.configure_from_state(stack.snapshot.resources)
 

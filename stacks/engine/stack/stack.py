@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpuform.providers.context import RunContext
 from gpuform.providers.records import Intents
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, DeploymentTarget, Outcome
 from gpuform.stacks.engine.errors import EngineError
@@ -79,7 +80,7 @@ class Stack:
     digest of the stored checkpoint; `recovered` counts the changes that an interrupted run's
     journal added to the checkpoint. `orphaned_journals` do not belong to the checkpoint: they stay
     stored until their objects are recovered. `planned_outputs` predicts the outputs of other stacks
-    in a multi-stack plan.
+    in a multi-stack plan. `run_context` is what the present operation was asked.
     """
 
     project: Project
@@ -90,13 +91,16 @@ class Stack:
     snapshot: Snapshot
     passphrase: Callable[[], str]
     digest: str
+    run_context: RunContext
     recovered: int = 0
     orphaned_journals: tuple[OrphanedJournal, ...] = ()
     planned_outputs: PlannedOutputs | None = None
     _intents: Intents | None = None
 
-    def build_target(self, parallel: int = DEFAULT_PARALLEL) -> DeploymentTarget:
-        """Build the target of a deployment.
+    def build_target(
+        self, parallel: int = DEFAULT_PARALLEL, run_context: RunContext | None = None
+    ) -> DeploymentTarget:
+        """Build the target of a deployment, with another run context than the stack's if given.
 
         Raises WrongPassphrase, or EngineError for an incomplete or invalid configuration, before
         anything
@@ -113,6 +117,7 @@ class Stack:
                 config=config,
                 secret_keys=secret_keys,
                 parallel=parallel,
+                run_context=run_context or self.run_context,
             ),
             snapshot=self.snapshot,
             crypter=self.crypter,
@@ -435,6 +440,7 @@ class Workspace:
             snapshot,
             passphrase,
             journal.compute_digest(data),
+            RunContext(self.environ),
             recovered.changes,
             recovered.orphaned_journals,
         )

@@ -4,7 +4,6 @@ Commands and operations call `Backend`, which reads and writes bytes through a `
 content of checkpoints belongs to `engine.state`.
 """
 
-import os
 import re
 import shutil
 import uuid
@@ -12,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuform.providers.context import get_run_context
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.state import Log, format_timestamp
 from gpuform.stacks.engine.store import backend_files, layout
@@ -92,7 +92,7 @@ class Backend:
             BackendError: the URL cannot be used, or the layout is older or newer than this engine
                 reads.
         """
-        environ = os.environ if environ is None else environ
+        environ = get_run_context().environ if environ is None else environ
         backend = cls(
             open_storage(url, environ),
             url,

@@ -3,11 +3,11 @@
 Users import these names from `gpuform.stacks.operations`; each function calls `runner`.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpuform.providers.context import get_run_context
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.multi_stack import order_workspace
 from gpuform.stacks.operations.multi_stack.runner import (
@@ -125,7 +125,7 @@ def _run(
 
     Raises EngineError.
     """
-    environ = os.environ if selection.environ is None else selection.environ
+    environ = get_run_context().environ if selection.environ is None else selection.environ
     order, names = order_workspace(
         selection.folder,
         environ,

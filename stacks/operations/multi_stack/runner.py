@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from gpuform.providers import permissions
+from gpuform.providers.context import get_run_context
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
@@ -151,7 +152,8 @@ def run_multi_stack(
 
 def _get_permissions(options: RunOptions) -> frozenset[str]:
     """Return the permissions of the environment and of the options."""
-    return permissions.get_permissions() | permissions.parse_permissions(",".join(options.allow))
+    allowed = permissions.parse_permissions(",".join(options.allow))
+    return get_run_context().permissions | allowed
 
 
 def _select_planned_names(
@@ -249,7 +251,7 @@ class _MultiStackRun:
             plan = self._select_plans(plan)
         # Also for a saved plan: gates of today judge it.
         plan = evaluate_workspace_gates(
-            plan, self.order.workspace, _get_permissions(options), os.environ
+            plan, self.order.workspace, _get_permissions(options), get_run_context().environ
         )
         self.callbacks.show_plan(plan)
         stop_reason = self._find_stop_reason(plan)

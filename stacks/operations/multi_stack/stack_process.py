@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, Literal
 from google.protobuf import struct_pb2
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from gpuform.providers.context import get_run_context
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
@@ -276,7 +277,7 @@ class StackProcess:
             [self.interpreter.python, "-P", "-m", self.main_module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **self.interpreter.variables},
+            env={**get_run_context().environ, **self.interpreter.variables},
             # A signal of the terminal is for the multi-stack run, which cancels its processes.
             start_new_session=os.name == "posix",
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from importlib.util import find_spec
 from pathlib import Path
 
+from gpuform.providers.context import RunContext, get_run_context, use_run_context
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.operations.opening.variables import set_variables
 
 _STORE = Path(".gpuform", "emulator.db")
 _PACKAGES = ("flask", "werkzeug", "wsproto")
@@ -17,19 +17,21 @@ _PACKAGES = ("flask", "werkzeug", "wsproto")
 
 def run_emulator(
     directory: Path, *, emulate: bool, root: Path | None = None
-) -> AbstractContextManager[None]:
+) -> AbstractContextManager[RunContext]:
     """Run a project's emulator while the context lasts; do nothing if `emulate` is False.
+
+    The result is the present run context, with the emulator's variables if one runs; also calls
+    without a context of their own use it meanwhile.
 
     The emulator's objects are in the nearest file in `directory` or above (see
     `create_shared_store`). If none exists, it is created in `directory`, or in `root`, the folder
-    of the workspace that the stack belongs to, if any. The emulator's variables are set in this
-    process until the context ends.
+    of the workspace that the stack belongs to, if any.
 
     Raises:
         EngineError: the packages of the emulator are missing, or the file's folder cannot be made.
     """
     if not emulate:
-        return nullcontext()
+        return nullcontext(get_run_context())
     require_emulator()
     store = _find_store(directory)
     return _serve_store(root / _STORE if root is not None and not store.exists() else store)
@@ -68,7 +70,7 @@ def find_shared_store(directory: Path, root: Path) -> Path:
 def serve_emulators(stores: Sequence[Path]) -> Iterator[Mapping[Path, Mapping[str, str]]]:
     """Serve an emulator for each file, and yield each one's variables by file.
 
-    The variables lead another process to the emulator; in this process they are not set.
+    The variables lead another process to the emulator; in this process they are not used.
     """
     require_emulator()
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
@@ -92,13 +94,16 @@ def _find_store(directory: Path) -> Path:
 
 
 @contextmanager
-def _serve_store(store: Path) -> Iterator[None]:
-    """Serve an emulator, whose variables are set in this process until the context ends."""
+def _serve_store(store: Path) -> Iterator[RunContext]:
+    """Serve an emulator, and yield the run context that leads to the emulator."""
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 
     _make_folder(store)
-    with serve(store_path=store) as server, set_variables(server.environment):
-        yield
+    with (
+        serve(store_path=store) as server,
+        use_run_context(get_run_context().with_variables(server.environment)) as run_context,
+    ):
+        yield run_context
 
 
 def _make_folder(store: Path) -> None:

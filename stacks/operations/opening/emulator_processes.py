@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.context import CLOCK_VARIABLE, EMULATOR_VARIABLE, get_trust
+from gpuform.providers.context import CLOCK_VARIABLE, EMULATOR_VARIABLE, get_trust, read_run_context
 from gpuform.stacks.engine.errors import EngineError
 
 _READY: Final = re.compile(r"^The emulator is at (\S+);", re.MULTILINE)
@@ -79,7 +79,7 @@ def find_emulator_at(url: str) -> RunningEmulator | None:
             f"{url}/_emulator/clock",
             # Proxies of the environment are not meant for this machine's own ports.
             trust_env=False,
-            verify=get_trust(url),
+            verify=get_trust(url, read_run_context().environ),
             timeout=ANSWER_TIMEOUT_S,
         )
         report: Any = answer.raise_for_status().json()
@@ -132,7 +132,7 @@ def stop_emulator(url: str, expected_identity: str) -> RunningEmulator | None:
         f"{url}/_emulator/stop",
         json={"emulator": emulator.identity},
         trust_env=False,
-        verify=get_trust(url),
+        verify=get_trust(url, read_run_context().environ),
         timeout=ANSWER_TIMEOUT_S,
     )
     if answer.is_error:

@@ -4,12 +4,11 @@ Operations call this module. The records of a stack name the environment of its 
 in the other environment is refused.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuform.providers.context import CLOCK_VARIABLE
+from gpuform.providers.context import CLOCK_VARIABLE, use_run_context
 from gpuform.providers.environment import (
     StackEnvironment,
     WrongEnvironment,
@@ -35,7 +34,8 @@ def enter_environment(
 ) -> Iterator[bool]:
     """Yield True if the stack's platforms are emulated; with `emulate` run the emulator meanwhile.
 
-    Without `emulate` this process's variables and the configuration decide. `root` is the
+    The stack's run context leads to the emulator from then on. Without `emulate` the variables of
+    the run and the configuration decide. `root` is the
     workspace's folder, as in `run_emulator`. With `shows_state` no platform is asked: any emulator
     is accepted.
 
@@ -47,10 +47,13 @@ def enter_environment(
     # a file.
     if emulate:
         _require_emulated(stack, recorded)
-    with run_emulator(stack.project.directory, emulate=emulate, root=root):
+    with (
+        use_run_context(stack.run_context),
+        run_emulator(stack.project.directory, emulate=emulate, root=root) as stack.run_context,
+    ):
         emulated = emulate or _check_environment(stack, recorded)
         if emulated and recorded is not None and not shows_state:
-            merge_emulator(recorded, os.environ)
+            merge_emulator(recorded, stack.run_context.environ)
         yield emulated
 
 
@@ -90,13 +93,14 @@ def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
         WrongEnvironment: the stack's records name another environment, or the emulator's clock is
             set without its addresses.
     """
-    settings = Settings(config=lambda key: read_config(stack).get(key))
+    environ = stack.run_context.environ
+    settings = Settings(config=lambda key: read_config(stack).get(key), environ=environ)
     # GPUFORM_CLOCK is among the variables of `gpuform emulator env`.
-    has_emulator_clock = bool(os.environ.get(CLOCK_VARIABLE))
+    has_emulator_clock = bool(environ.get(CLOCK_VARIABLE))
     if recorded is not None and recorded.emulated and not has_emulator_clock:
         raise build_wrong_environment_error(recorded, "this run would use real platforms")
     if recorded is not None and not recorded.emulated:
-        refuse_foreign_clock(os.environ, "the stack lives on real platforms")
+        refuse_foreign_clock(environ, "the stack lives on real platforms")
     # An address may have been set since: a platform at another address is another environment.
     for platform in recorded.addresses if recorded else ():
         if (address := find_address(platform, settings)) is not None:
@@ -104,8 +108,8 @@ def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
     if recorded is not None or not has_emulator_clock:
         return recorded is not None and recorded.emulated
     addresses = [find_address(platform, settings) for platform in platforms()]
-    if not any(is_emulated(address) for address in addresses if address):
-        refuse_foreign_clock(os.environ, "no platform is emulated")
+    if not any(is_emulated(address, environ) for address in addresses if address):
+        refuse_foreign_clock(environ, "no platform is emulated")
     _require_emulated(stack, recorded)
     return True
 

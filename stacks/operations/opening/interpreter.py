@@ -15,6 +15,7 @@ from pathlib import Path
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from gpuform.providers.context import get_run_context
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import get_pip_requirement
 from gpuform.stacks.engine.project import Project, read_text, yaml_text
@@ -102,7 +103,9 @@ class ProgramEnvironment:
         """Return this process's environment variables, changed as by an activated virtualenv."""
         # As a virtualenv's own `activate`: PYTHONHOME would lead its interpreter to another
         # library.
-        variables = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+        variables = {
+            name: value for name, value in get_run_context().environ.items() if name != "PYTHONHOME"
+        }
         path = [str(self.folder / name) for name in ("bin", "Scripts")]
         variables["PATH"] = os.pathsep.join([*path, variables.get("PATH", os.defpath)])
         return {**variables, "VIRTUAL_ENV": str(self.folder)}

@@ -4,20 +4,20 @@ Commands and the Python API call this module; it opens the stack with the engine
 """
 
 import functools
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
+from gpuform.providers.context import RunContext, use_run_context
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import PlannedOutputs
+from gpuform.stacks.engine.project import read_process_environ
 from gpuform.stacks.engine.secrets import find_passphrase
 from gpuform.stacks.engine.stack import Stack, StackNotFound, Workspace
 from gpuform.stacks.engine.store import LockTimeout, SealedState, read_sealed
 from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter
-from gpuform.stacks.operations.opening.variables import set_variables
 
 AskPassphrase = Callable[[str], str]
 """Asks a person for a passphrase: receives a prompt and returns the passphrase."""
@@ -49,7 +49,8 @@ def create_passphrase_finder(
     return find_cached_passphrase
 
 
-_OPERATION_LOCK = threading.Lock()
+AdjustContext = Callable[[RunContext], RunContext]
+"""Adds what the options of an operation ask to its context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,14 @@ class SelectedStack:
     """A stack of a project, and the settings with which operations open it.
 
     Attributes:
-        env_vars: variables set in the environment while an operation runs.
+        env_vars: variables of the operations, in addition to those of this process.
         ask_passphrase: asks for the passphrase; None where nobody can answer: then the environment
             must hold the passphrase.
         lock_timeout: how many seconds an operation waits for the stack's lock.
         debug: debug messages are events, too.
         planned_outputs: returns the planned outputs of other stacks, in a multi-stack run.
         traceparent: the trace context of the multi-stack run; empty if nothing is traced.
+        run_context: what the present operation was asked; None outside of operations.
     """
 
     workspace: Workspace
@@ -74,6 +76,7 @@ class SelectedStack:
     debug: bool = False
     planned_outputs: PlannedOutputs | None = None
     traceparent: str = ""
+    run_context: RunContext | None = None
 
     def open(self, *, exclusive: bool = False, with_journal: bool = True) -> Stack:
         """Open the stack: its settings, secrets and last state.
@@ -90,31 +93,31 @@ class SelectedStack:
             self.name, passphrase, exclusive=exclusive, with_journal=with_journal
         )
         stack.planned_outputs = self.planned_outputs
+        stack.run_context = self.run_context or stack.run_context
         return stack
+
+    def reopen(self, stack: Stack) -> Stack:
+        """Return the locked stack as it is stored now, with the run context of the open one."""
+        return self.with_context(stack).open(exclusive=True)
+
+    def with_context(self, stack: Stack) -> Self:
+        """Return a copy that opens the stack with the run context of the open `stack`."""
+        return replace(self, run_context=stack.run_context)
 
     def build_lock_timeout(self, report: Callable[[str], None]) -> LockTimeout:
         """Return how long to wait for the stack's lock; `report` receives who holds the lock."""
         return LockTimeout(self.lock_timeout, report)
 
     @contextmanager
-    def begin_operation(self) -> Iterator[None]:
-        """Begin an operation: set the stack's variables in this process until the context ends.
+    def begin_operation(self, adjust: AdjustContext = lambda run: run) -> Iterator[Self]:
+        """Begin an operation with the variables of this process at this moment, and `env_vars`.
 
-        Raises:
-            EngineError: another operation runs in this process, and would see these variables.
+        Yields the stack with the operation's context, as `adjust` returns the context.
         """
-        # The environment is the process's: two operations would see each other's variables.
-        if not _OPERATION_LOCK.acquire(blocking=False):
-            raise EngineError(
-                "another operation is running in this process",
-                hint="A process runs one operation at a time: wait until the other operation has "
-                "ended, or use another process.",
-            )
-        try:
-            with set_variables(self.env_vars):
-                yield
-        finally:
-            _OPERATION_LOCK.release()
+        environ = {**read_process_environ(), **self.env_vars}
+        with use_run_context(adjust(RunContext(environ))) as run_context:
+            workspace = replace(self.workspace, environ=run_context.environ)
+            yield replace(self, workspace=workspace, run_context=run_context)
 
 
 def select_stack(
@@ -198,7 +201,9 @@ def _find_workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) ->
 
     Raises EngineError if the project names the interpreter of another virtualenv.
     """
-    workspace = Workspace.find(Path(work_dir).resolve(), {**os.environ, **(env_vars or {})})
+    workspace = Workspace.find(
+        Path(work_dir).resolve(), {**read_process_environ(), **(env_vars or {})}
+    )
     # The command line starts the project's interpreter; a library cannot change its own process.
     refuse_other_interpreter(workspace.project)
     return workspace

@@ -3,12 +3,11 @@
 Every run with a plan creates a `PlanEvaluator`; it calls pricing, schedules and gates.
 """
 
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from gpuform.providers.context import Clock, get_clock, synchronize_clock
+from gpuform.providers.context import Clock, synchronize_clock
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
@@ -38,7 +37,6 @@ class PlanEvaluator:
     def load(
         cls,
         stack: Stack,
-        environ: Mapping[str, str],
         allowed: Collection[str],
         rehearse: Callable[[Plan], Rehearsal | None] = lambda _plan: None,
     ) -> Self:
@@ -52,13 +50,14 @@ class PlanEvaluator:
                 names no gate of the project.
         """
         directory = stack.project.directory
-        settings = Settings(config=read_config(stack).get, environ=environ)
+        run_context = stack.run_context
+        settings = Settings(config=read_config(stack).get, environ=run_context.environ)
         # A replaced object that waits for its deletion has the URN of its successor.
         ids = {entry.urn: entry.id for entry in stack.snapshot.resources if not entry.delete}
         gates = read_project_gates(directory)
         monitoring = UsageMonitor(settings, ids)
         gate_evaluator = GateEvaluator(gates, allowed, stack.project.program, monitoring)
-        clock = synchronize_clock(get_clock(environ))
+        clock = synchronize_clock(run_context.clock)
         return cls(PriceBook.read(directory), gate_evaluator, clock, rehearse)
 
     @classmethod
@@ -68,7 +67,7 @@ class PlanEvaluator:
         return cls(
             PriceBook.read(stack.project.directory),
             gate_evaluator,
-            synchronize_clock(get_clock(os.environ)),
+            synchronize_clock(stack.run_context.clock),
         )
 
     @property

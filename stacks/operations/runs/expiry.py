@@ -4,7 +4,6 @@ Every run creates an `Expiry`, because an update must not recreate an expired re
 idle checks are those of `stacks/schedule`.
 """
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -44,7 +43,8 @@ class Expiry:
     def for_stack(cls, stack: Stack, clock: Clock) -> Self:
         """Build the expiry of a stack at the present moment of `clock`."""
         # Decrypted when a value is asked for: most runs need no configuration here.
-        settings = Settings(config=lambda key: read_config(stack).get(key), environ=os.environ)
+        environ = stack.run_context.environ
+        settings = Settings(config=lambda key: read_config(stack).get(key), environ=environ)
         watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.get_intents().records)))
         return cls(stack, clock, clock.now(), ExpiredResources(stack), watch)
 

@@ -4,7 +4,6 @@ Every run calls this module; it calls the engine's recovery, and edits the user'
 files.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import Final, Self
 
 from gpuform.providers import permissions
 from gpuform.providers.catalog import list_kinds, load_lifecycle_class
+from gpuform.providers.context import RunContext
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.access.cluster_access import get_state_location
@@ -33,10 +33,13 @@ from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
 from gpuform.stacks.resource_rules import find_lifecycle, find_write_refusal
 
 
-def build_adoption_variables(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
-    """Return the variables with the user's answers to an AdoptionQuestion, for both engines."""
+def add_adoption_answers(
+    run_context: RunContext, adopt: Sequence[str], *, create_anew: bool
+) -> RunContext:
+    """Return the context with the user's answers to an AdoptionQuestion."""
     variables = {permissions.ADOPT_VARIABLE: ",".join(adopt)} if adopt else {}
-    return {**variables, permissions.ANEW_VARIABLE: "1"} if create_anew else variables
+    anew_variables = {permissions.ANEW_VARIABLE: "1"} if create_anew else {}
+    return run_context.with_variables({**variables, **anew_variables})
 
 
 def recover_earlier_runs(
@@ -85,7 +88,7 @@ def recover_earlier_runs(
         )
     if recovered is not None and lock is not None:
         # The saved state has a digest and a journal that the open stack does not know.
-        return selected.open(exclusive=True)
+        return selected.reopen(stack)
     if recovered is not None:
         stack.snapshot = recovered
     return stack
@@ -107,7 +110,7 @@ def forget_pending_creates(
     stack.save(replace(stack.snapshot, pending_operations=remaining_operations))
     for urn in pending_urns:
         callbacks.warn(f"removed the record of the interrupted create of {name_of(urn)}")
-    return selected.open(exclusive=True)
+    return selected.reopen(stack)
 
 
 def recover_leftovers(
@@ -144,7 +147,7 @@ def forget_deleted_objects(stack: Stack, after: Snapshot, report: Callable[[str]
         return
 
     def remove_contexts() -> None:
-        for context in remove_deleted_contexts(deleted, os.environ):
+        for context in remove_deleted_contexts(deleted, stack.run_context.environ):
             report(
                 f"context {context.context}: removed from {context.path}, because its cluster "
                 "is deleted"
@@ -187,9 +190,9 @@ class KeyRights:
     settings: Settings
 
     @classmethod
-    def for_stack(cls, stack: Stack, environ: Mapping[str, str]) -> Self:
+    def for_stack(cls, stack: Stack) -> Self:
         """Build the rights of the API keys of the stack's configuration and the environment."""
-        return cls(Settings(config=read_config(stack).get, environ=environ))
+        return cls(Settings(config=read_config(stack).get, environ=stack.run_context.environ))
 
     @property
     def are_limited(self) -> bool:

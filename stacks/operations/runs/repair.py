@@ -4,11 +4,11 @@ The runner of operations calls this module; the lifecycle of a platform decides 
 broken.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gpuform.providers import permissions
-from gpuform.providers.permissions import Permission
+from gpuform.providers.context import RunContext
 from gpuform.providers.records import Repairs
 from gpuform.schemas.plan import Plan, ResourceChange
 from gpuform.schemas.policies.repair import NodeRepair
@@ -105,21 +105,8 @@ class RepairRun:
         return {name for name in missing if repairs and repairs.find(entry.id, name)}
 
 
-def build_preview_variables(*, is_reviewed: bool) -> Mapping[str, str]:
-    """Return the environment variables of a preview: with a reviewer, the permission `repair`.
-
-    With the permission, the preview also shows repairs that need a review. The result is empty
-    without a reviewer; otherwise it has the permissions of this run as well.
-    """
-    # Without a reviewer only automatic repairs may happen, and the preview shows those.
-    if not is_reviewed:
-        return {}
-    permission_names = {*permissions.get_permissions(), Permission.REPAIR}
-    return {permissions.VARIABLE: ",".join(sorted(permission_names))}
-
-
-def build_reviewed_variables(plan: Plan) -> Mapping[str, str]:
-    """Return the environment variable that limits a run to the repairs of `plan`."""
+def limit_repairs(run_context: RunContext, plan: Plan) -> RunContext:
+    """Return the context of a run that makes no other reviewed repairs than those of `plan`."""
     keys = (
         permissions.compute_repair_key(node_repair)
         for change in plan.changes
@@ -127,7 +114,7 @@ def build_reviewed_variables(plan: Plan) -> Mapping[str, str]:
         # Who rejects a repair has not approved one of the same fault.
         if not node_repair.is_withdrawal
     )
-    return {permissions.REVIEWED_VARIABLE: ",".join(sorted(keys))}
+    return run_context.with_variables({permissions.REVIEWED_VARIABLE: ",".join(sorted(keys))})
 
 
 def describe_unplanned_repairs(

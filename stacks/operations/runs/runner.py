@@ -5,7 +5,6 @@ has the engine make a preview and, if it is confirmed, the update.
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import TextIO
 
 from gpuform.providers import permissions
-from gpuform.providers.context import get_clock, write_trace
+from gpuform.providers.context import RunContext, use_run_context, write_trace
+from gpuform.providers.permissions import Permission
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.config_keys import ConfigKeys
@@ -38,7 +38,6 @@ from gpuform.stacks.operations.opening.selected_stack import (
     describe_lock_holder,
     warn_of_recovery,
 )
-from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.plans.plan_file import write_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
@@ -53,15 +52,14 @@ from gpuform.stacks.operations.runs.expiry import Expiry
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.recovery import (
     KeyRights,
-    build_adoption_variables,
+    add_adoption_answers,
     forget_deleted_objects,
     forget_pending_creates,
     recover_earlier_runs,
 )
 from gpuform.stacks.operations.runs.repair import (
     RepairRun,
-    build_preview_variables,
-    build_reviewed_variables,
+    limit_repairs,
 )
 from gpuform.stacks.operations.runs.results import (
     ExitReason,
@@ -115,17 +113,9 @@ def run_operation(
     if saved_plan is not None:
         options = saved_plan.merge_options(options)
     with contextlib.ExitStack() as resources:
-        resources.enter_context(selected.begin_operation())
-        # Permissions and answers reach the lifecycles through the environment, as under the Pulumi
-        # CLI.
-        resources.enter_context(set_variables(_build_permission_variables(options)))
-        if options.repair_nodes:
-            repair_variables = {permissions.REPAIR_VARIABLE: ",".join(options.repair_nodes)}
-            resources.enter_context(set_variables(repair_variables))
-        adoption_variables = build_adoption_variables(
-            options.adopt, create_anew=options.create_anew
+        selected = resources.enter_context(
+            selected.begin_operation(lambda run_context: _add_requests(run_context, options))
         )
-        resources.enter_context(set_variables(adoption_variables))
         # A preview takes no lock: it may run while another command changes the stack.
         lock = None
         if not options.preview_only:
@@ -138,6 +128,7 @@ def run_operation(
         lock_holder = "" if lock else describe_lock_holder(workspace, name)
         _warn_of_other_runs(callbacks, lock_holder, stack.recovered)
         emulated = resources.enter_context(enter_environment(stack, emulate=options.emulate))
+        selected = selected.with_context(stack)
         stack = _prepare_stack(
             selected, options, stack, callbacks, lock, is_planned=saved_plan is not None
         )
@@ -149,7 +140,7 @@ def run_operation(
         log, restart_log = resources.enter_context(_open_event_log(options.event_log))
         resources.enter_context(_write_profile(options.profile))
         rehearse = partial(_find_rehearsal, selected, callbacks, saved_plan)
-        evaluator = PlanEvaluator.load(stack, os.environ, _get_permissions(options), rehearse)
+        evaluator = PlanEvaluator.load(stack, stack.run_context.permissions, rehearse)
         result = PlannedRun(
             selected,
             options,
@@ -158,7 +149,7 @@ def run_operation(
             lock,
             evaluator,
             Expiry.for_stack(stack, evaluator.clock),
-            KeyRights.for_stack(stack, os.environ),
+            KeyRights.for_stack(stack),
             log,
             saved_plan,
             emulated=emulated,
@@ -239,15 +230,17 @@ def _warn_of_plaintext_secrets(stack: Stack, callbacks: OperationCallbacks) -> N
         callbacks.warn(f"warning: {problem.text}\n  {problem.remedy}")
 
 
-def _build_permission_variables(options: RunOptions) -> dict[str, str]:
-    """Return the variable from which both engines read permissions; empty without any."""
-    permission_names = _get_permissions(options)
-    return {permissions.VARIABLE: ",".join(sorted(permission_names))} if permission_names else {}
+def _add_requests(run_context: RunContext, options: RunOptions) -> RunContext:
+    """Return the context with the permissions, answers and repairs of the options, too.
 
-
-def _get_permissions(options: RunOptions) -> frozenset[str]:
-    """Return the permissions of the environment and of the options."""
-    return permissions.get_permissions() | permissions.parse_permissions(",".join(options.allow))
+    Raises EngineError for an unknown permission.
+    """
+    allowed = permissions.parse_permissions(",".join(options.allow))
+    run_context = run_context.with_permissions(allowed)
+    if options.repair_nodes:
+        repair_variables = {permissions.REPAIR_VARIABLE: ",".join(options.repair_nodes)}
+        run_context = run_context.with_variables(repair_variables)
+    return add_adoption_answers(run_context, options.adopt, create_anew=options.create_anew)
 
 
 @contextlib.contextmanager
@@ -325,11 +318,11 @@ class PlannedRun:
                 keys do not allow a change.
         """
         options, saved_plan = self.options, self.saved_plan
-        reviewed_variables: Mapping[str, str] = {}
+        run_context = self.stack.run_context
         constraint = saved_plan.require_current(options, self.stack) if saved_plan else None
         if options.preview_only or not options.skip_preview or saved_plan or self._must_be_planned:
-            with set_variables(build_preview_variables(is_reviewed=self._is_reviewed)):
-                run_ended, outcome = self._run_deployment(preview=True)
+            with use_run_context(self._preview_context) as preview_context:
+                run_ended, outcome = self._run_deployment(preview_context, preview=True)
             if not outcome.succeeded:
                 return self._build_result(run_ended, outcome)
             self.check_preview(outcome)
@@ -351,13 +344,11 @@ class PlannedRun:
                 return self._build_result(run_ended, outcome, ExitReason.DECLINED)
             if options.operation == "expire":
                 self.expiry.record_expired(outcome)
-            reviewed_variables = (
-                build_reviewed_variables(run_ended.plan) if self._is_reviewed else {}
-            )
-        with set_variables(reviewed_variables):
-            return self._apply(constraint)
+            run_context = self._limit_repairs(run_ended.plan)
+        with use_run_context(run_context):
+            return self._apply(run_context, constraint)
 
-    def _apply(self, constraint: PlanConstraint | None) -> RunResult:
+    def _apply(self, run_context: RunContext, constraint: PlanConstraint | None) -> RunResult:
         """Run the operation, and store the run and the log in the history.
 
         The caller has confirmed the plan. Also removes deleted clusters and hosts from the user's
@@ -366,18 +357,30 @@ class PlannedRun:
         options = self.options
         if options.preview_only or self.lock is None:
             raise AssertionError("a run that only previews, or has no lock, applies nothing")
-        origin = build_origin(self.stack, os.environ, options.message, self.saved_plan)
+        origin = build_origin(self.stack, options.message, self.saved_plan)
         # The history names the run before its first change, also if the process is killed.
         history_run = self.stack.begin(options.operation, origin)
-        logger = RunLogger(Stopwatch(get_clock(os.environ)))
+        logger = RunLogger(Stopwatch(run_context.clock))
         run_ended, outcome = self._run_deployment(
-            preview=False, constraint=constraint, logger=logger
+            run_context, preview=False, constraint=constraint, logger=logger
         )
         log = logger.build_log(run_ended.plan, self.stack, outcome, self._approval)
         self.stack.finish(history_run, outcome, log.model_dump_json(exclude_defaults=True).encode())
         forget_deleted_objects(self.stack, outcome.snapshot, self.callbacks.warn)
         self.expiry.forget_existing(outcome)
         return self._build_result(run_ended, outcome)
+
+    @property
+    def _preview_context(self) -> RunContext:
+        """The context of the preview, which shows a reviewer all repairs that need a review."""
+        # Without a reviewer only automatic repairs may happen, and the preview shows those.
+        repair_permissions = {Permission.REPAIR} if self._is_reviewed else ()
+        return self.stack.run_context.with_permissions(repair_permissions)
+
+    def _limit_repairs(self, plan: Plan) -> RunContext:
+        """Return the context with which a reviewed run makes no more repairs than `plan` shows."""
+        run_context = self.stack.run_context
+        return limit_repairs(run_context, plan) if self._is_reviewed else run_context
 
     @property
     def _is_reviewed(self) -> bool:
@@ -538,6 +541,7 @@ class PlannedRun:
 
     def _run_deployment(
         self,
+        run_context: RunContext,
         *,
         preview: bool,
         constraint: PlanConstraint | None = None,
@@ -549,7 +553,7 @@ class PlannedRun:
         """
         run_options, stack, callbacks = self.options, self.stack, self.callbacks
         parallel = run_options.parallel or DEFAULT_PARALLEL
-        subject = stack.build_target(parallel)
+        subject = stack.build_target(parallel, run_context)
         options = Options(
             operation=run_options.operation,
             preview=preview,

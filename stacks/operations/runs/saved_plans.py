@@ -4,15 +4,14 @@ A saved plan records the state, configuration and options that it was made from.
 the plan compares them with its own, and may change no more than the plan shows.
 """
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-from gpuform.providers.context import get_clock
+from gpuform.providers.context import get_run_context
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.engine.deployment import (
     Operation,
@@ -67,7 +66,7 @@ def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Ou
     The secrets of the configuration are masked.
     """
     digest, subject = stack.crypter.compute_digest, stack.build_target()
-    job = find_ci_job(os.environ)
+    job = find_ci_job(stack.run_context.environ)
     updates = {
         **describe_creation(),
         # The job that applies the plan runs after the merge, and knows the commit alone.
@@ -79,9 +78,7 @@ def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Ou
     return seal_plan(masked_plan, digest)
 
 
-def build_origin(
-    stack: Stack, environ: Mapping[str, str], message: str, saved_plan: "SavedPlan | None"
-) -> Origin:
+def build_origin(stack: Stack, message: str, saved_plan: "SavedPlan | None") -> Origin:
     """Return the origin of a run for the history: source, message and saved plan."""
     plan = saved_plan.plan if saved_plan else None
     facts = (
@@ -93,12 +90,13 @@ def build_origin(
         if plan and plan.basis
         else None
     )
+    environ = stack.run_context.environ
     return Origin.from_command(stack.project.directory, environ, message=message, plan=facts)
 
 
 def describe_creation() -> dict[str, str]:
     """Return a plan's fields for the current time and this release of gpuform."""
-    now = datetime.fromtimestamp(get_clock(os.environ).now(), UTC)
+    now = datetime.fromtimestamp(get_run_context().clock.now(), UTC)
     return {
         "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "made_by": f"gpuform {version('gpuform')}",

@@ -158,6 +158,7 @@ def test_a_replacement_stays_in_the_project_whatever_the_variable(
 ) -> None:
     """Pulumi checks a replacement twice, the second time without the old inputs."""
     monkeypatch.setenv("TOGETHER_PROJECT_ID", "proj-b")
+    plugin.Configure(provider_pb2.ConfigureRequest())
     olds, news = to_struct({**GOOD, "project_id": "proj-a"}), to_struct(GOOD)
 
     def read_project(urn: str, olds: Struct | None = None) -> Any:
@@ -303,6 +304,7 @@ def test_provider_settings_override_the_environment(
     plugin: Any, servicer: Servicer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_API_KEY", "of the environment")
+    plugin.Configure(provider_pb2.ConfigureRequest())
     assert (
         servicer.settings.get_value("TOGETHER_API_KEY", "together:apiKey") == "of the environment"
     )

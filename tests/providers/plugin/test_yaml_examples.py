@@ -16,6 +16,7 @@ from support.topologies.pulumi_yaml import (
 )
 
 from gpuform.providers.catalog import load_lifecycle_class
+from gpuform.providers.context import read_run_context
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.operations import Settings
 from gpuform.providers.plugin import settings
@@ -100,7 +101,7 @@ def mask_secrets(values: Any, secret: Collection[str] = ()) -> Any:
 
 @each_example
 def test_an_example_declares_the_resources_of_its_topology(example: Path) -> None:
-    program = Program("demo", "dev", example, example, {}, [], 16)
+    program = Program("demo", "dev", example, example, {}, [], 16, read_run_context())
     with contextlib.chdir(example):
         recording = record(program, answer_registration, program.config)
     topology = {

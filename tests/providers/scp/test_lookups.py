@@ -16,6 +16,12 @@ from support.platforms.emulated_scp import (
 )
 from support.platforms.scp_document import ID
 
+from gpuform.providers.context import (
+    ProviderContext,
+    get_current_context,
+    read_run_context,
+    use_context,
+)
 from gpuform.providers.errors import GpuformError, InvalidRequest, MissingCredentials
 from gpuform.providers.scp import inventory
 
@@ -25,7 +31,8 @@ def scp(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedScp]:
     with run_emulator() as platform:
         for name, value in build_variables(platform.url).items():
             monkeypatch.setenv(name, value)
-        yield platform
+        with use_context(ProviderContext(clock=get_current_context().clock)):
+            yield platform
 
 
 def test_images_are_those_of_the_region(scp: EmulatedScp) -> None:
@@ -69,6 +76,7 @@ def test_the_keys_of_the_stack_are_used(scp: EmulatedScp, monkeypatch: pytest.Mo
     keys["secret"] = build_variables(scp.url)["SCP_TF_SECRET_KEY"]
     monkeypatch.delenv("SCP_TF_ACCESS_KEY")
     monkeypatch.delenv("SCP_TF_SECRET_KEY")
+    get_current_context().run = read_run_context()
     with pytest.raises(MissingCredentials):
         inventory.products()
     config = {"scp:accessKey": keys["access"], "scp:secretKey": keys["secret"]}
@@ -83,6 +91,7 @@ def test_a_region_chooses_the_address(scp: EmulatedScp, monkeypatch: pytest.Monk
     """Without the override the region is unknown, and no request is sent."""
     monkeypatch.delenv("SCP_TF_ENDPOINT_OVERRIDE")
     monkeypatch.delenv("SCP_TF_DEFAULT_REGION", raising=False)
+    get_current_context().run = read_run_context()
     for look in (
         lambda: inventory.images("mars-1"),
         lambda: inventory.products(region="mars-1"),

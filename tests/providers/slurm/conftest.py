@@ -43,16 +43,21 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
-    """Create an emulated Together cluster with Slurm on the cluster's Kubernetes."""
+def variables(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the variables that lead to the emulator."""
     for name, value in environment(server.url).items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def cluster(server: Server, variables: None) -> Iterator[SlurmCluster]:
+    """Create an emulated Together cluster with Slurm on the cluster's Kubernetes."""
     made = create_slurm_cluster(server)
     with closing(get_kubernetes_client(made.kubeconfig, "train")), closing(get_client(Settings())):
         yield made
 
 
 @pytest.fixture
-def call(server: Server, tmp_path: Path) -> Iterator[ProviderContext]:
+def call(server: Server, variables: None, tmp_path: Path) -> Iterator[ProviderContext]:
     with closing(EmulatorClock(server.url)) as clock:
         yield ProviderContext(clock=clock, intents=Intents(FolderRecords(tmp_path / "intents")))

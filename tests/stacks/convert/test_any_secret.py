@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from support.strategies.secret_state_strategies import CONFIGURED, NUMBER, PLANTED, states
 
+from gpuform.providers.context import read_run_context
 from gpuform.stacks.convert.errors import NotConverted
 from gpuform.stacks.convert.program_and_state import (
     build_declarations_from_program,
@@ -43,7 +44,7 @@ def has_same_secrets(before: PropertyValue, after: PropertyValue) -> bool:
 
 def get_program(folder: Path, secrets: Mapping[str, str]) -> Program:
     config = {f"demo:{key}": value for key, value in {"own": CONFIGURED, **secrets}.items()}
-    return Program("demo", "dev", folder, folder, config, [*config], 16)
+    return Program("demo", "dev", folder, folder, config, [*config], 16, read_run_context())
 
 
 @pytest.mark.slow
@@ -140,5 +141,5 @@ def convert_program(folder: Path, output: str) -> Any:
     (folder / "__main__.py").write_text(PROGRAM % output)
     config = {"demo:token": "t0ken", "demo:pin": "9182736"}
     return build_declarations_from_program(
-        Program("demo", "dev", folder, folder, config, [*config], 16), []
+        Program("demo", "dev", folder, folder, config, [*config], 16, read_run_context()), []
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpuform.providers.context import read_run_context
 from gpuform.stacks.engine.deployment import Deployment, DeploymentTarget, Options, Outcome
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
@@ -171,7 +172,14 @@ class Lab:
         }
         return DeploymentTarget(
             program=Program(
-                "lab", "dev", self.directory, self.directory, self.config, self.secret_keys, 16
+                "lab",
+                "dev",
+                self.directory,
+                self.directory,
+                self.config,
+                self.secret_keys,
+                16,
+                read_run_context(),
             ),
             snapshot=self.snapshot,
             crypter=self.crypter,

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ import pytest
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import EventBus
+from gpuform.stacks.engine.project import (
+    import_project_modules,
+    read_process_environ,
+    share_process,
+)
 
 # Writes down what the program sees, in the folder where it is started.
 SEE = """
@@ -163,6 +169,49 @@ def test_changes_of_a_program_to_the_process_are_undone(lab, monkeypatch, end):
         assert after[aspect] == value, aspect
     new = logging.getLogger("gpuform.test.new")
     assert (new.handlers, new.propagate) == ([], True)
+
+
+def test_a_program_sees_the_variables_of_its_run_and_the_process_keeps_its_own(tmp_path):
+    own = dict(os.environ)
+
+    with import_project_modules(tmp_path, {"GPUFORM_TEST_NEW": "of the run"}):
+        seen_by_program = dict(os.environ)
+        os.environ["GPUFORM_TEST_NEW"] = "of the program"
+        seen_by_others = read_process_environ()
+
+    assert seen_by_program == {"GPUFORM_TEST_NEW": "of the run"}
+    assert seen_by_others == own
+    assert os.environ == own
+
+
+def test_code_of_a_run_cannot_wait_for_the_end_of_that_run(tmp_path):
+    with (
+        import_project_modules(tmp_path, os.environ),
+        pytest.raises(EngineError, match="another operation is running in this process"),
+        share_process(tmp_path),
+    ):
+        pass
+
+
+def test_runs_of_one_folder_share_the_process_and_others_wait(tmp_path):
+    began, other = Path.cwd(), tmp_path / "other"
+    other.mkdir()
+    waited = threading.Event()
+
+    def run_elsewhere():
+        with share_process(other):
+            waited.set()
+            return Path.cwd()
+
+    with ThreadPoolExecutor() as pool:
+        with share_process(tmp_path) as is_first, share_process(tmp_path) as is_second_first:
+            elsewhere = pool.submit(run_elsewhere)
+            assert not waited.wait(0.05)
+            assert Path.cwd() == tmp_path
+        assert elsewhere.result() == other
+
+    assert (is_first, is_second_first) == (True, False)
+    assert Path.cwd() == began
 
 
 def test_deletes_run_after_the_process_is_restored(lab):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.stacks.automated_stack import TOPOLOGY, AutomatedStack
+from support.stacks.automated_stack import MAIN, TOPOLOGY, AutomatedStack
 
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks import operations
@@ -285,18 +285,28 @@ def test_outputs_mark_secrets(automated_stack: AutomatedStack) -> None:
 
 
 @pytest.mark.slow
-def test_second_operation_in_a_process_is_refused(automated_stack: AutomatedStack) -> None:
+def test_confirmer_may_run_an_operation_and_a_listener_may_not(
+    automated_stack: AutomatedStack,
+) -> None:
+    (automated_stack.folder / "__main__.py").write_text(f"import os\n{MAIN}")
+    plans: list[Plan | None] = []
     refusals: list[str] = []
 
     def confirm(_plan: Plan) -> bool:
-        with pytest.raises(EngineError, match="another operation is running") as refused:
-            preview(automated_stack.stack)
-        refusals.append(str(refused.value))
+        plans.append(preview(automated_stack.stack).plan)
         return False
 
-    assert up(automated_stack.stack, confirm=confirm).reason is ExitReason.DECLINED
+    def listen(event: OperationEvent) -> None:
+        if isinstance(event, StepDone) and not refusals:
+            with pytest.raises(EngineError, match="another operation is running") as refused:
+                preview(automated_stack.stack)
+            refusals.append(str(refused.value))
+
+    result = up(automated_stack.stack, confirm=confirm, on_event=listen)
+
+    assert result.reason is ExitReason.DECLINED
+    assert plans == [result.plan]
     assert refusals
-    assert preview(automated_stack.stack).succeeded
 
 
 def test_preview_without_a_passphrase_asks_for_it(automated_stack: AutomatedStack) -> None:

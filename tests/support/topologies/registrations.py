@@ -10,6 +10,7 @@ import yaml
 from hypothesis import strategies as st
 
 from gpuform.providers.catalog import load_lifecycle_class
+from gpuform.providers.context import read_run_context
 from gpuform.stacks.engine.language_host import Program, Recorded, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
@@ -30,7 +31,7 @@ _SOURCE_FIELDS = {
 def build_program(folder: Path, config: Mapping[str, str] | None = None) -> Program:
     """Return the program or the topology of a folder, with configuration values by key."""
     texts = {f"demo:{key}": value for key, value in (config or {}).items()}
-    return Program("demo", "dev", folder, folder, texts, [], 16)
+    return Program("demo", "dev", folder, folder, texts, [], 16, read_run_context())
 
 
 def build_outputs(registration: Registration | Read) -> tuple[str, PropertyMap]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from gpuform.providers.catalog import load_lifecycle_class
+from gpuform.providers.context import read_run_context
 from gpuform.stacks.engine.deployment import (
     Deployment,
     DeploymentTarget,
@@ -264,6 +265,7 @@ class RunComparison:
                 self.config,
                 self.secret_keys,
                 options.pop("parallel", 16),
+                read_run_context(),
             ),
             snapshot=Snapshot.from_json(self.state, self.crypter),
             crypter=self.crypter,
