@@ -20,6 +20,7 @@ from gpuform.stacks.engine.project import (
     Project,
     StackSettings,
     find_topology_file,
+    format_set_command,
     get_folder_and_entry,
     is_secure,
     matches_type,
@@ -273,7 +274,7 @@ def _check_default(name: str, default: ConfigDefault, value: str) -> None:
     if not matches_type(value, default):
         raise EngineError(
             f"the value of {name} is not of the type {default.type}, which Pulumi.yaml declares",
-            hint=f"Set another value: gpuform config set {name} VALUE",
+            hint=f"Set another value: {format_set_command(name, secret=default.secret)}",
         )
 
 

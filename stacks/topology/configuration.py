@@ -28,6 +28,7 @@ from gpuform.stacks.document.nodes import (
     parse_path,
     to_plain_value,
 )
+from gpuform.stacks.engine.project import format_set_command
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.declarations import ConfigVariable
 from gpuform.stacks.topology.files import read_files
@@ -89,7 +90,7 @@ def resolve_config(
         except _NotAllowedError as error:
             # Messages reach logs and reviews, where a secret must not be.
             formatted_value = "its value" if secret else _format_value(error.value)
-            command = f"gpuform config set{' --secret' if secret else ''} {name} VALUE"
+            command = format_set_command(name, secret=secret)
             hint = (
                 f"correct its {default}" if stored_text is None else f"set another one: {command}"
             )

@@ -27,6 +27,7 @@ from gpuform.stacks.document.nodes import (
     list_scalars,
     parse_path,
 )
+from gpuform.stacks.engine.project import format_set_command
 from gpuform.stacks.engine.registration import Registration, RegistrationIndex
 from gpuform.stacks.resource_rules import RULES
 from gpuform.stacks.topology.configuration import (
@@ -322,8 +323,7 @@ def _refuse_unset(
     """Report each configuration variable without a value."""
     for name, variable in topology.config.items():
         if name not in config:
-            secret = " --secret" if variable.secret else ""
-            hint = f"set it: gpuform config set{secret} {name} VALUE"
+            hint = f"set it: {format_set_command(name, secret=variable.secret)}"
             message = f"config.{name} has no value"
             if EMULATOR_DEFAULT in variable.fields:
                 message += " here: its emulator_default applies only on the emulator"

@@ -10,7 +10,12 @@ from gpuform.stacks.ci_workflows import Clouds, Repository, render_workflows
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, CodeHostName
-from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
+from gpuform.stacks.engine.project import (
+    SECURE,
+    StackSettings,
+    find_project,
+    format_set_command,
+)
 from gpuform.stacks.engine.store import get_backend_url
 from gpuform.stacks.new_project import require_gpuform, write_files
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
@@ -214,7 +219,7 @@ def store_secrets(secrets: Mapping[str, str], session: Session, *, stores: bool)
     if not stores:
         screen.warn("The file contains no secrets. Before the next run, set these in the stack:")
         for key in secrets:
-            screen.warn(f"  gpuform config set --secret {key} VALUE")
+            screen.warn(f"  {format_set_command(key, secret=True)}")
         screen.warn("or convert again with --force --set-secrets, which stores their values.")
         return
     workspace = find_workspace(session)

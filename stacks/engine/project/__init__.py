@@ -28,6 +28,7 @@ from gpuform.stacks.engine.project.project import (
 from gpuform.stacks.engine.project.stack_settings import (
     SECURE,
     StackSettings,
+    format_set_command,
     is_secure,
     matches_type,
     to_config_text,
@@ -45,6 +46,7 @@ __all__ = [
     "config_paths",
     "find_project",
     "find_topology_file",
+    "format_set_command",
     "get_folder_and_entry",
     "get_value_at",
     "import_project_modules",

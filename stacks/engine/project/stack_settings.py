@@ -31,6 +31,14 @@ _PROVIDED = {"secretsprovider": "url", "encryptedkey": "encryptedkey", "encrypti
 """What says how secrets are encrypted: its name here, and in the state."""
 
 
+def format_set_command(key: str, *, secret: bool) -> str:
+    """Return the command that sets a configuration key.
+
+    A secret is asked for: on the command line, it would be in the shell's history.
+    """
+    return f"gpuform config set --secret {key}" if secret else f"gpuform config set {key} VALUE"
+
+
 @dataclass(slots=True)
 class StackSettings:
     """The settings in Pulumi.<stack>.yaml, which may not exist yet.
@@ -169,8 +177,8 @@ class StackSettings:
                 raise ProjectError(
                     f"the configuration key {key} of stack {self.stack} is not of the type "
                     f"{default.type}",
-                    hint="Pulumi.yaml declares this type. Set a value of this type: gpuform "
-                    f"config set {key} VALUE",
+                    hint="Pulumi.yaml declares this type. Set a value of this type: "
+                    f"{format_set_command(key, secret=default.secret)}",
                 )
             if is_secure(value) or (default.secret and key not in self._config):
                 secret.append(key)
@@ -195,7 +203,8 @@ class StackSettings:
             if value is None:
                 raise ProjectError(
                     f"stack {self.stack} has no value for the configuration key {key}",
-                    hint=f"Set one: gpuform config set {key} VALUE --stack {self.stack}",
+                    hint=f"Set one: {format_set_command(key, secret=default.secret)} "
+                    f"--stack {self.stack}",
                 )
             yield key, value, default
 

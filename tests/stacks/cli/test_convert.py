@@ -107,7 +107,7 @@ def test_convert_writes_references_instead_of_secrets(
     """The program exports a token that the configuration does not have."""
     ran = applied_project.run("convert", "--from", "state")
     assert ran.code == 0, ran.err
-    assert "gpuform config set --secret place_token VALUE" in ran.err
+    assert "gpuform config set --secret place_token\n" in ran.err
     assert "hunter2" not in ran.out + ran.err + (project / "topology.yaml").read_text()
     assert 'token: "{{ config.place_token }}"' in (project / "topology.yaml").read_text()
     stored = applied_project.run("convert", "--from", "state", "--force", "--set-secrets")

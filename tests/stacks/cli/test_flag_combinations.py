@@ -187,7 +187,7 @@ REFUSED_FLAGS: Final[Mapping[str, frozenset[str]]] = {
     "refresh unasked": frozenset({"--json"}),
     "destroy unasked": frozenset({"--json"}),
     "expire unasked": frozenset({"--json"}),
-    "topology unasked": frozenset({"--json", "--output", "--remove"}),
+    "export-topology unasked": frozenset({"--json", "--output", "--remove"}),
     "repair unasked": frozenset({"--json", "--plan", "--save-plan"}),
 }
 """Flags that are a usage error beside the promise. Those of everything are below."""

@@ -96,7 +96,7 @@ def test_a_secret_is_not_shown_when_it_is_wrong(
         topologies.stack.secrets = {"x"}
     (problem,) = topologies(declare_variable(settings), x=SECRET).problems
     assert problem.message.startswith("config.x: its value ")
-    assert problem.hint == "set another one: gpuform config set --secret x VALUE"
+    assert problem.hint == "set another one: gpuform config set --secret x"
     assert SECRET not in str(problem)
 
 
@@ -112,7 +112,7 @@ def test_a_variable_that_cannot_be_understood_is_not_shown(topologies: Topologie
 def test_a_value_is_needed_to_run_and_not_to_check(topologies: Topologies) -> None:
     (problem,) = topologies(declare_variable("secret: true")).problems
     assert problem.message == "config.x has no value"
-    assert problem.hint == "set it: gpuform config set --secret x VALUE"
+    assert problem.hint == "set it: gpuform config set --secret x"
     assert topologies(declare_variable("secret: true"), planning=False).positioned_messages == []
 
 
