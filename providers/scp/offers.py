@@ -124,7 +124,7 @@ def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterato
             yield replace(problem, path=declared_field)
     if node_pool_id and client.has_zones:
         for zone in list_zones(values) if subnet_id else ():
-            yield from _find_zone_pool_problems(client, node_pool_id, str(subnet_id), zone)
+            yield from _find_pool_problems(client, node_pool_id, subnet_id, zone)
     elif node_pool_id:
         yield from _find_pool_problems(client, node_pool_id, subnet_id)
 
@@ -217,59 +217,44 @@ def _list_products_of_image(client: ScpClient, image_id: str) -> Sequence[wire.P
 
 
 def _find_pool_problems(
-    client: ScpClient, node_pool_id: str, subnet_id: str | None
+    client: ScpClient, node_pool_id: str, subnet_id: str | None, zone: str | None = None
 ) -> Iterator[Problem]:
     """Yield a problem if the vendor pool does not exist or does not serve the subnet.
 
-    With `subnet_id` None the subnet is not compared. The lists are requested once in a process.
+    With `subnet_id` None the subnet is not compared. With a zone (API 1.3), which needs a subnet,
+    the pool has to serve the subnet there. The lists are requested once in a process.
 
     Raises:
         GpuformError: SCP does not answer, or did not at the first request of this process.
     """
-    send = partial(client.list_node_pools, retry=Retry.NEVER)
-    pools: Sequence[wire.VendorPool] = _get_cached_list(client, "node pools", send)
-    pool_ids = [pool.node_pool_id for pool in pools]
+    # API 1.3 lists only the pools of a subnet and a zone.
+    filters = {"subnet_id": subnet_id, "zone": zone} if subnet_id and zone else {}
+    pool_ids = _list_pool_ids_once(client, **filters)
     if node_pool_id not in pool_ids:
-        yield Problem(
-            "node_pool_id",
-            f"node pool {node_pool_id} not found for this account: "
-            f"{_suggest_value(node_pool_id, pool_ids)}",
+        lack = (
+            f"does not serve the subnet {subnet_id} in zone {zone}"
+            if zone
+            else "not found for this account"
         )
-    elif subnet_id is not None:
-        send = partial(client.list_node_pools, subnet_id=subnet_id, retry=Retry.NEVER)
-        serving_pools: Sequence[wire.VendorPool] = _get_cached_list(
-            client, f"node pools {subnet_id}", send
-        )
-        if all(pool.node_pool_id != node_pool_id for pool in serving_pools):
-            serving_ids = ", ".join(pool.node_pool_id for pool in serving_pools) or "none"
+        advice = _suggest_value(node_pool_id, pool_ids)
+        yield Problem("node_pool_id", f"node pool {node_pool_id} {lack}: {advice}")
+    elif subnet_id is not None and zone is None:
+        serving_ids = _list_pool_ids_once(client, subnet_id=subnet_id)
+        if node_pool_id not in serving_ids:
             yield Problem(
                 "subnet_id",
                 f"node pool {node_pool_id} does not serve the subnet {subnet_id} (its pools: "
-                f"{serving_ids}): use another subnet, or another pool",
+                f"{', '.join(serving_ids) or 'none'}): use another subnet, or another pool",
             )
 
 
-def _find_zone_pool_problems(
-    client: ScpClient, node_pool_id: str, subnet_id: str, zone: str
-) -> Iterator[Problem]:
-    """Yield a problem if the vendor pool does not serve the subnet in the zone (API 1.3).
-
-    The list is requested once in a process.
-
-    Raises:
-        GpuformError: SCP does not answer, or did not at the first request of this process.
-    """
-    send = partial(client.list_node_pools, subnet_id=subnet_id, zone=zone, retry=Retry.NEVER)
+def _list_pool_ids_once(client: ScpClient, **filters: str) -> list[str]:
+    """List the ids of vendor pools, requested once in a process; an error is cached, too."""
+    send = partial(client.list_node_pools, retry=Retry.NEVER, **filters)
     pools: Sequence[wire.VendorPool] = _get_cached_list(
-        client, f"node pools {subnet_id} {zone}", send
+        client, " ".join(["node pools", *filters.values()]), send
     )
-    pool_ids = [pool.node_pool_id for pool in pools]
-    if node_pool_id not in pool_ids:
-        yield Problem(
-            "node_pool_id",
-            f"node pool {node_pool_id} does not serve the subnet {subnet_id} in zone {zone}: "
-            f"{_suggest_value(node_pool_id, pool_ids)}",
-        )
+    return [pool.node_pool_id for pool in pools]
 
 
 def _suggest_value(value: str, choices: Sequence[str]) -> str:

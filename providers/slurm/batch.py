@@ -8,9 +8,8 @@ nodes at its end, because Slurm forgets an ended job after MinJobAge, 300 second
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from gpuform.providers.context import PollResult, get_current_context, wait_until_done
 from gpuform.providers.errors import GpuformError, NotReady, UnknownOutcome
@@ -23,10 +22,8 @@ from gpuform.providers.slurm.parsing import (
     parse_exit_codes,
 )
 from gpuform.providers.slurm.processes import CommandRunner
-from gpuform.providers.slurm.scheduler import build_command_error
+from gpuform.providers.slurm.scheduler import build_command_error, run_and_parse
 from gpuform.schemas.safe_text import escape_invisible
-
-T = TypeVar("T")
 
 MAX_OUTPUT_BYTES = 256 * 1024
 """How many bytes at the end of an output are read."""
@@ -217,13 +214,17 @@ class BatchQueue:
         The second command runs only if one of the jobs has ended.
         """
         uid = self._get_uid()
-        jobs = self._run_and_parse(
+        jobs = run_and_parse(
+            self._commands,
+            "jobs",
             build_batch_jobs_command(job_names),
             lambda text: parse_batch_jobs(text, uid=uid, job_names=job_names),
         )
         if not any(job.has_ended for job in jobs.values()):
             return jobs
-        codes = self._run_and_parse(build_exit_codes_command(job_names), parse_exit_codes)
+        codes = run_and_parse(
+            self._commands, "jobs", build_exit_codes_command(job_names), parse_exit_codes
+        )
         return {name: _add_exit_code(job, codes) for name, job in jobs.items()}
 
     def _run_sbatch(self, job: BatchJob) -> str:
@@ -300,27 +301,8 @@ class BatchQueue:
         """Return the number of the user who runs the commands, asked once with `id -u`."""
         # The user does not change during a run: asked once.
         if self._uid is None:
-            self._uid = self._run_and_parse(("id", "-u"), int)
+            self._uid = run_and_parse(self._commands, "jobs", ("id", "-u"), int)
         return self._uid
-
-    def _run_and_parse(self, command: Sequence[str], parse: Callable[[str], T]) -> T:
-        """Run a command which changes nothing, and return the parsed output.
-
-        Raises:
-            GpuformError: the command fails, or `parse` raises ValueError for the output.
-        """
-        output = self._commands.run(command)
-        if output.exit_code:
-            raise build_command_error(command, output, self._commands.label)
-        try:
-            return parse(output.stdout)
-        except ValueError as error:
-            raise GpuformError(
-                f"`{' '.join(command[:3])}` printed unexpected output ({self._commands.label}): "
-                f"{escape_invisible(str(error))}",
-                hint="gpuform does not guess the state of jobs: run the command there and look "
-                "at the line",
-            ) from error
 
 
 def parse_exit_code(output: str) -> int | None:

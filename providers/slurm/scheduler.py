@@ -68,7 +68,7 @@ class SlurmScheduler:
         """
         nodes = self._list_slurm_nodes()
         # Asked last, so that no job is missed that started in between.
-        jobs = self._run_and_parse(LIST_JOBS_COMMAND, parse_jobs)
+        jobs = run_and_parse(self._commands, "nodes", LIST_JOBS_COMMAND, parse_jobs)
         return [_to_scheduled_node(node, jobs.get(node.name, ())) for node in nodes]
 
     def get_nodes_by_name(self) -> Mapping[str, SlurmNode]:
@@ -147,7 +147,9 @@ class SlurmScheduler:
         present = sorted({node.name for node in self._list_slurm_nodes()} & set(node_names))
         if not present:
             return
-        jobs = self._run_and_parse(build_running_jobs_command(present), parse_running_jobs)
+        jobs = run_and_parse(
+            self._commands, "nodes", build_running_jobs_command(present), parse_running_jobs
+        )
         requeued = [job for job, can_requeue in jobs.items() if can_requeue]
         cancelled = [job for job, can_requeue in jobs.items() if not can_requeue]
         if requeued:
@@ -164,13 +166,15 @@ class SlurmScheduler:
         output = self._commands.run(command, is_change=True)
         # Slurm also refuses jobs that have just ended, which is what was wanted.
         if output.exit_code and set(jobs) & set(
-            self._run_and_parse(build_running_jobs_command(node_names), parse_running_jobs)
+            run_and_parse(
+                self._commands, "nodes", build_running_jobs_command(node_names), parse_running_jobs
+            )
         ):
             raise build_command_error(command, output, self._commands.label)
 
     def _list_slurm_nodes(self) -> list[SlurmNode]:
         """Return every node in the output of `scontrol show node`."""
-        return self._run_and_parse(LIST_NODES_COMMAND, parse_nodes)
+        return run_and_parse(self._commands, "nodes", LIST_NODES_COMMAND, parse_nodes)
 
     def _update_nodes(self, names: Iterable[str], *settings: str) -> None:
         """Run `scontrol update` with `settings` for the named nodes, at least one.
@@ -183,24 +187,29 @@ class SlurmScheduler:
         if output.exit_code:
             raise build_command_error(command, output, self._commands.label)
 
-    def _run_and_parse(self, command: Sequence[str], parse: Callable[[str], T]) -> T:
-        """Run a command which changes nothing, and return the parsed output.
 
-        Raises:
-            GpuformError: the command fails, or `parse` raises ValueError for the output.
-        """
-        output = self._commands.run(command)
-        if output.exit_code:
-            raise build_command_error(command, output, self._commands.label)
-        try:
-            return parse(output.stdout)
-        except ValueError as error:
-            raise GpuformError(
-                f"`{' '.join(command[:3])}` printed unexpected output ({self._commands.label}): "
-                f"{error}",
-                hint="gpuform does not guess the state of nodes: run the command there and look "
-                "at the line",
-            ) from error
+def run_and_parse(
+    commands: CommandRunner, subject: str, command: Sequence[str], parse: Callable[[str], T]
+) -> T:
+    """Run a command which changes nothing, and return the parsed output.
+
+    `subject` is what the output is about: jobs or nodes.
+
+    Raises:
+        GpuformError: the command fails, or `parse` raises ValueError for the output.
+    """
+    output = commands.run(command)
+    if output.exit_code:
+        raise build_command_error(command, output, commands.label)
+    try:
+        return parse(output.stdout)
+    except ValueError as error:
+        raise GpuformError(
+            f"`{' '.join(command[:3])}` printed unexpected output ({commands.label}): "
+            f"{escape_invisible(str(error))}",
+            hint=f"gpuform does not guess the state of {subject}: run the command there and look "
+            "at the line",
+        ) from error
 
 
 def create_command_runner(

@@ -6,7 +6,7 @@ from the running program's configuration (`tensorone:apiKey`). Every function ra
 when the platform does not answer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from gpuform.providers.errors import GpuformError
@@ -103,32 +103,32 @@ def clusters(
 
 def templates() -> Sequence[ListedTemplate]:
     """Return the templates of existing clusters, by id; the API cannot list all templates."""
-    clusters_by_template: dict[str, list[Cluster]] = {}
-    for cluster in _list_clusters():
-        if cluster.template_info.template_id:
-            clusters_by_template.setdefault(cluster.template_info.template_id, []).append(cluster)
     return [
-        ListedTemplate(
-            **users[0].template_info.model_dump(),
-            cluster_ids=tuple(sorted(user.id for user in users)),
-        )
-        for _, users in sorted(clusters_by_template.items())
+        ListedTemplate(**users[0].template_info.model_dump(), cluster_ids=_list_ids(users))
+        for users in _group_clusters(lambda cluster: cluster.template_info.template_id)
     ]
 
 
 def projects() -> Sequence[ListedProject]:
     """Return the projects of existing clusters, sorted by id; the API cannot list all projects."""
-    clusters_by_project: dict[str, list[Cluster]] = {}
-    for cluster in _list_clusters():
-        if cluster.project_info.project_id:
-            clusters_by_project.setdefault(cluster.project_info.project_id, []).append(cluster)
     return [
-        ListedProject(
-            **members[0].project_info.model_dump(),
-            cluster_ids=tuple(sorted(member.id for member in members)),
-        )
-        for _, members in sorted(clusters_by_project.items())
+        ListedProject(**members[0].project_info.model_dump(), cluster_ids=_list_ids(members))
+        for members in _group_clusters(lambda cluster: cluster.project_info.project_id)
     ]
+
+
+def _group_clusters(get_id: Callable[[Cluster], str | None]) -> Iterator[list[Cluster]]:
+    """Yield the clusters that share an id, sorted by this id; those without one are left out."""
+    clusters_by_id: dict[str, list[Cluster]] = {}
+    for cluster in _list_clusters():
+        if shared_id := get_id(cluster):
+            clusters_by_id.setdefault(shared_id, []).append(cluster)
+    return (clusters for _, clusters in sorted(clusters_by_id.items()))
+
+
+def _list_ids(clusters: Sequence[Cluster]) -> tuple[str, ...]:
+    """Return the ids of clusters, sorted."""
+    return tuple(sorted(cluster.id for cluster in clusters))
 
 
 def metrics(cluster_id: str, window: str = "1h") -> ClusterMetrics:
