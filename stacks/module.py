@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.values import UNKNOWN, convert_leaves
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, ScalarNode
 from gpuform.stacks.engine.urn import MODULE_TYPE
@@ -18,7 +18,8 @@ from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.files import InclusionPath, format_path
 from gpuform.stacks.topology.loading import check_inputs, load_module
 from gpuform.stacks.topology.planning import PlanContext, plan_topology
-from gpuform.stacks.topology.registering import ProgramSource, evaluate_outputs, register_resources
+from gpuform.stacks.topology.registering import ProgramSource, register_resources
+from gpuform.stacks.topology.run_sources import evaluate_outputs
 from gpuform.stacks.topology.scope import Scope
 from gpuform.stacks.topology_program import create_lookup_finder
 
@@ -129,8 +130,4 @@ def _to_input(value: Any) -> Any:
 
 def _to_known_value(value: Any) -> Any:
     """Return the value with UNKNOWN in the place of outputs."""
-    if isinstance(value, pulumi.Output):
-        return UNKNOWN
-    if isinstance(value, Mapping):
-        return {key: _to_known_value(item) for key, item in value.items()}
-    return [_to_known_value(item) for item in value] if isinstance(value, list | tuple) else value
+    return convert_leaves(value, lambda leaf: UNKNOWN if isinstance(leaf, pulumi.Output) else leaf)

@@ -11,6 +11,7 @@ import pulumi
 from jinja2 import nodes
 
 from gpuform.providers.resource import PlatformResource
+from gpuform.schemas.values import iterate_leaves
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.expressions.template import Template, compile_step, parse
 from gpuform.stacks.module import Module
@@ -120,14 +121,7 @@ def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 def _find_outputs(value: Any) -> Iterator[pulumi.Output[Any]]:
     """Yield the outputs in a value, at any depth."""
-    if isinstance(value, pulumi.Output):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _find_outputs(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _find_outputs(item)
+    return (leaf for leaf in iterate_leaves(value) if isinstance(leaf, pulumi.Output))
 
 
 def _replace_outputs(value: Any, values_by_output: Mapping[pulumi.Output[Any], Any]) -> Any:

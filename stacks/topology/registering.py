@@ -13,35 +13,28 @@ import pulumi
 
 from gpuform.providers.catalog import load_resource_class
 from gpuform.providers.resource import PlatformResource
-from gpuform.schemas.values import contains_unknown
-from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
-from gpuform.stacks.document.nodes import Entry, MappingNode, Node
+from gpuform.schemas.values import iterate_leaves
+from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.urn import MODULE_TYPE
-from gpuform.stacks.topology.declarations import Instance, ModuleInstance
-from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.options import LISTS, SINGLE, list_items
+from gpuform.stacks.topology.declarations import Instance
 from gpuform.stacks.topology.planning import CheckedResource, PlannedTopology
 from gpuform.stacks.topology.proposals import find_team_files
+from gpuform.stacks.topology.run_sources import (
+    RunSource,
+    enter_instance,
+    evaluate_outputs,
+    evaluate_properties,
+    require_value,
+)
 from gpuform.stacks.topology.scope import Scope
 
 
-class ProgramSource:
+class ProgramSource(RunSource[PlatformResource, pulumi.ComponentResource, pulumi.StackReference]):
     """The source of values in a running Pulumi program, and the resources registered so far."""
 
     def __init__(self, planned: PlannedTopology, input_values: Mapping[str, Any]) -> None:
-        self._checking, self._given = planned.names.source, input_values
-        self._config = planned.config
-        self._references = planned.topology.stack_references
-        self.resources: dict[Instance, PlatformResource] = {}
-        self.modules: dict[ModuleInstance, pulumi.ComponentResource] = {}
-        self.stacks: dict[str, pulumi.StackReference] = {}
-
-    def get_config(self, name: str) -> Any:
-        """Return the value of a configuration variable, a secret as Pulumi's secret output."""
-        config_value = self._config[name]
-        return (
-            pulumi.Output.secret(config_value.value) if config_value.secret else config_value.value
-        )
+        super().__init__(planned)
+        self._given = input_values
 
     def get_input(self, name: str) -> Any:
         """Return the program's value for an input."""
@@ -50,6 +43,10 @@ class ProgramSource:
     def make_secret(self, value: Any) -> Any:
         """Return `value` as Pulumi's secret output."""
         return pulumi.Output.secret(value)
+
+    def create_alias(self, fields: dict[str, Any]) -> pulumi.Alias:
+        """Return the SDK's alias."""
+        return pulumi.Alias(**{"type_" if key == "type" else key: fields[key] for key in fields})
 
     def get_property(self, instance: Instance, name: str) -> Any:
         """Return the resource's output."""
@@ -63,35 +60,16 @@ class ProgramSource:
 
         def require_output(value: Any, existing_names: Sequence[str]) -> Any:
             if name not in existing_names:
-                message = f"the stack of stack_references.{reference} has no output {name}"
-                hint = (
-                    f"its outputs are {', '.join(sorted(existing_names))}"
-                    if existing_names
-                    else "it has no outputs"
-                )
-                position = self._references[reference].position
-                raise TopologyError([DocumentDiagnostic(position, "reference", message, hint)])
+                raise self.build_missing_output_error(reference, name, existing_names)
             return value
 
         return pulumi.Output.all(stack.get_output(name), names).apply(
             lambda both: require_output(*both)
         )
 
-    def lookup(self, platform: str, name: str) -> Any:
-        """Return a platform's lookup as a `Function`."""
-        return self._checking.lookup(platform, name)
-
-    def get_name(self, name: str) -> Any:
-        """Return the name of the running `project` or `stack`."""
-        return self._checking.get_name(name)
-
     def is_pending(self, value: Any) -> bool:
         """Return True if `value` contains an output."""
-        if isinstance(value, Mapping):
-            return any(map(self.is_pending, value.values()))
-        if isinstance(value, list):
-            return any(map(self.is_pending, value))
-        return isinstance(value, pulumi.Output)
+        return any(isinstance(leaf, pulumi.Output) for leaf in iterate_leaves(value))
 
     def join(
         self,
@@ -135,11 +113,11 @@ def register(planned: PlannedTopology) -> None:
     program = ProgramSource(planned, {})
     scope = Scope(replace(planned.names, source=program, passed={}))
     for name, entry in planned.topology.stack_references.items():
-        stack_name = _evaluate(scope, entry.node)
+        stack_name = require_value(scope, entry.node)
         program.stacks[name] = pulumi.StackReference(name, stack_name=stack_name)
     register_resources(planned, scope, program)
     for name, entry in planned.topology.outputs.items():
-        pulumi.export(name, _evaluate(scope, entry.node))
+        pulumi.export(name, require_value(scope, entry.node))
 
 
 def register_resources(planned: PlannedTopology, scope: Scope, program: ProgramSource) -> None:
@@ -161,13 +139,6 @@ def register_resources(planned: PlannedTopology, scope: Scope, program: ProgramS
         component.register_outputs(evaluate_outputs(module, scope))
 
 
-def evaluate_outputs(module: ModuleInstance, scope: Scope) -> dict[str, Any]:
-    """Evaluate the outputs of a module. `scope` is the scope of the topology."""
-    inside = scope.find_module_scope(module)
-    outputs = module.declaration.topology.outputs
-    return {name: _evaluate(inside, entry.node) for name, entry in outputs.items()}
-
-
 def _register_resource(
     resource: CheckedResource, topology: Scope, program: ProgramSource
 ) -> PlatformResource:
@@ -175,14 +146,15 @@ def _register_resource(
 
     A read ignores the declared properties.
     """
-    instance = resource.instance
-    outer = topology.find_module_scope(instance.module)
-    declaration = instance.declaration
+    instance, declaration = resource.instance, resource.instance.declaration
     kind = load_resource_class(declaration.platform, declaration.kind)
-    problems = Diagnostics()
-    scope = outer.enter_instance(instance, problems)
-    _raise_problems(problems)
-    options = _evaluate_options(declaration.options, scope, program)
+    scope = enter_instance(topology, instance)
+    options = {
+        _RENAMED.get(key, key): value
+        for key, value in program.evaluate_options(declaration.options, scope).items()
+    }
+    if "custom_timeouts" in options:
+        options["custom_timeouts"] = pulumi.CustomTimeouts(**options["custom_timeouts"])
     if instance.module:
         options.setdefault("parent", program.modules[instance.module])
     # An entry with an id is read: its declared values are not sent.
@@ -191,74 +163,11 @@ def _register_resource(
     position = declaration.position
     if existing is not None:
         return _call_at(position, lambda: kind.get(instance.name, existing, opts))
-    values = {
-        name: _evaluate(scope, resource.properties[name].node) if contains_unknown(value) else value
-        for name, value in resource.values.items()
-    }
+    values = evaluate_properties(resource, scope)
     return _call_at(position, lambda: kind(instance.name, opts, **values))
 
 
 _RENAMED = {"import": "import_", "timeouts": "custom_timeouts"}
-
-
-def _evaluate_options(
-    options: Mapping[str, Entry], scope: Scope, program: ProgramSource
-) -> dict[str, Any]:
-    """Return the SDK's options that are set, with resources in place of references."""
-    option_values: dict[str, Any] = {}
-    for key, entry in options.items():
-        if key in LISTS:
-            value: Any = _find_resources(entry, scope, program)
-        elif key in SINGLE:
-            (value,) = _find_resources(entry, scope, program)
-        elif key == "aliases":
-            value = [_create_alias(item, scope, program) for item in list_items(entry)]
-        else:
-            value = _evaluate(scope, entry.node)
-        if value is not None:
-            option_values[_RENAMED.get(key, key)] = value
-    timeouts = option_values.get("custom_timeouts")
-    if timeouts is not None:
-        option_values["custom_timeouts"] = pulumi.CustomTimeouts(**timeouts)
-    return option_values
-
-
-def _find_resources(entry: Entry, scope: Scope, program: ProgramSource) -> list[PlatformResource]:
-    """Return the declared resources named by the option's items."""
-    named = [
-        resource
-        for item in list_items(entry)
-        for resource in scope.find_named_resources(item) or ()
-    ]
-    return [program.resources[resource] for resource in named]
-
-
-def _create_alias(node: Node, scope: Scope, program: ProgramSource) -> pulumi.Alias:
-    """Return the alias of a node; its parent is a resource or a URN."""
-    entries = node.entries if isinstance(node, MappingNode) else {}
-    own_entries = {key: entry for key, entry in entries.items() if key != "parent"}
-    arguments = {key: _evaluate(scope, entry.node) for key, entry in own_entries.items()}
-    if "type" in arguments:
-        arguments["type_"] = arguments.pop("type")
-    if "parent" in entries:
-        named = scope.find_named_resources(entries["parent"].node)
-        parent = program.resources[named[0]] if named else None
-        arguments["parent"] = parent or _evaluate(scope, entries["parent"].node)
-    return pulumi.Alias(**arguments)
-
-
-def _evaluate(scope: Scope, node: Node) -> Any:
-    """Return the value of a node. Raises TopologyError with all problems."""
-    problems = Diagnostics()
-    value = scope.evaluate_node(node, problems)
-    _raise_problems(problems)
-    return value
-
-
-def _raise_problems(problems: Diagnostics) -> None:
-    """Raise TopologyError with all problems if there are any."""
-    if problems:
-        raise TopologyError(problems)
 
 
 _Made = TypeVar("_Made")

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpuform.schemas.values import UNKNOWN, contains_unknown, convert_leaves, iterate_leaves
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.language_host import ResourceResult
-from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, PropertyValue, Secret
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
 
 _NOTHING: Final[frozenset[Any]] = frozenset()
 
@@ -68,14 +69,7 @@ def is_deferred(value: Any) -> bool:
 
 def find_deferred(value: Any) -> Iterator[Deferred]:
     """Yield the deferred values at any depth."""
-    if isinstance(value, Deferred):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from find_deferred(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from find_deferred(item)
+    return (leaf for leaf in iterate_leaves(value) if isinstance(leaf, Deferred))
 
 
 def find_dependencies(value: Any) -> frozenset[Handle]:
@@ -120,16 +114,13 @@ def resolve_value(value: Any) -> ResolvedValue:
     is_secret = any(part.secret for part in resolved_parts)
     if any(part.value is UNKNOWN for part in resolved_parts):
         return ResolvedValue(UNKNOWN, is_secret, urns)
-    return ResolvedValue(_fill_in(value), is_secret, urns)
-
-
-def _fill_in(value: Any) -> Any:
-    """Return a copy of `value` with the results of the deferred values inside."""
-    if isinstance(value, Deferred):
-        return value.resolve().value
-    if isinstance(value, Mapping):
-        return {key: _fill_in(item) for key, item in value.items()}
-    return [_fill_in(item) for item in value] if isinstance(value, list) else value
+    return ResolvedValue(
+        convert_leaves(
+            value, lambda leaf: leaf.resolve().value if isinstance(leaf, Deferred) else leaf
+        ),
+        is_secret,
+        urns,
+    )
 
 
 def serialize_value(value: Any, urns: set[str]) -> PropertyValue:
@@ -195,8 +186,8 @@ def _resolve_property(
         return ResolvedValue(UNKNOWN, urns=urns)
     plain, is_secret = revealed
     if by_member and isinstance(plain, dict):
-        plain = {key: UNKNOWN if _contains_unknown(item) else item for key, item in plain.items()}
-    elif (plain is None and preview) or _contains_unknown(plain):
+        plain = {key: UNKNOWN if contains_unknown(item) else item for key, item in plain.items()}
+    elif (plain is None and preview) or contains_unknown(plain):
         plain = UNKNOWN
     else:
         plain = handle.types(name, plain)
@@ -234,12 +225,3 @@ def _reveal_value(value: PropertyValue, unknown: Any) -> tuple[Any, bool]:
         # Pulumi's wire format has only doubles.
         return float(value), False
     return value, False
-
-
-def _contains_unknown(value: Any) -> bool:
-    """Return True if the value, or an item in it at any depth, is UNKNOWN."""
-    if isinstance(value, dict):
-        return any(map(_contains_unknown, value.values()))
-    if isinstance(value, list):
-        return any(map(_contains_unknown, value))
-    return value is UNKNOWN

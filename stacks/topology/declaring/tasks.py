@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Final
 
-from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.language_host import ResourceResult, TopologyRun
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap
-from gpuform.stacks.topology.declarations import Instance, ModuleInstance
+from gpuform.stacks.topology.declarations import Instance
 from gpuform.stacks.topology.declaring.deferred import (
     Deferred,
     Handle,
@@ -26,8 +25,9 @@ from gpuform.stacks.topology.declaring.deferred import (
     join_values,
     serialize_value,
 )
-from gpuform.stacks.topology.errors import TopologyError
+from gpuform.stacks.topology.declaring.resources import DeclaredAlias
 from gpuform.stacks.topology.planning import PlannedTopology
+from gpuform.stacks.topology.run_sources import RunSource
 
 NO_DEPENDENCIES: Final[frozenset[Handle]] = frozenset()
 """The dependencies of a task that can start at once."""
@@ -146,24 +146,16 @@ def _serialize_exports(values: Mapping[str, Any]) -> PropertyMap:
     return {name: value for name, value in sent.items() if value is not None}
 
 
-class EngineSource:
+class EngineSource(RunSource[Handle, Handle, Handle]):
     """The source of values in a run of the engine, and the handles declared so far.
 
     `failure` is an error found before anything was registered: then only the stack is registered.
     """
 
     def __init__(self, planned: PlannedTopology, run: TopologyRun) -> None:
-        self._planned, self._run = planned, run
-        self._checking = planned.names.source
-        self.resources: dict[Instance, Handle] = {}
-        self.modules: dict[ModuleInstance, Handle] = {}
-        self.stacks: dict[str, Handle] = {}
+        super().__init__(planned)
+        self._run = run
         self.failure: Exception | None = None
-
-    def get_config(self, name: str) -> Any:
-        """Return the value of a configuration variable, a secret as a deferred value."""
-        config_value = self._planned.config[name]
-        return create_secret(config_value.value) if config_value.secret else config_value.value
 
     def get_input(self, name: str) -> Any:
         """Raise AssertionError: the topology of a stack has no inputs."""
@@ -172,6 +164,11 @@ class EngineSource:
     def make_secret(self, value: Any) -> Any:
         """Return `value` as a deferred secret."""
         return create_secret(value)
+
+    def create_alias(self, fields: dict[str, Any]) -> DeclaredAlias:
+        """Return the alias; its parent is a handle, a URN, or "" if undeclared."""
+        parent = fields.pop("parent", "")
+        return DeclaredAlias(fields, parent)
 
     def get_property(self, instance: Instance, name: str) -> Any:
         """Return a property of a resource as a deferred value."""
@@ -185,7 +182,6 @@ class EngineSource:
         handle, preview = self.stacks[reference], self._run.preview
         outputs = defer_members(handle, "outputs", preview=preview)
         names = defer_property(handle, "secretOutputNames", preview=preview)
-        position = self._planned.topology.stack_references[reference].position
 
         def resolve_output() -> ResolvedValue:
             every, secrets = outputs.resolve(), names.resolve()
@@ -196,20 +192,10 @@ class EngineSource:
             if every.value is UNKNOWN:
                 return ResolvedValue(UNKNOWN, is_secret, every.urns)
             if name not in every.value:
-                raise TopologyError(
-                    [_create_missing_output_problem(position, reference, name, every.value)]
-                )
+                raise self.build_missing_output_error(reference, name, every.value)
             return ResolvedValue(every.value[name], is_secret, every.urns)
 
         return Deferred(resolve_output, outputs.dependencies)
-
-    def lookup(self, platform: str, name: str) -> Any:
-        """Return a platform's lookup as a `Function`."""
-        return self._checking.lookup(platform, name)
-
-    def get_name(self, name: str) -> Any:
-        """Return the name of the running `project` or `stack`."""
-        return self._checking.get_name(name)
 
     def is_pending(self, value: Any) -> bool:
         """Return True if `value` contains a deferred value."""
@@ -234,15 +220,3 @@ class EngineSource:
                 # The first failure is the one to report.
                 self.failure = self.failure or error
         return deferred
-
-
-def _create_missing_output_problem(
-    position: SourcePosition, reference: str, name: str, outputs: Mapping[str, Any]
-) -> DocumentDiagnostic:
-    """Return the problem that a referenced stack has no output `name`.
-
-    `reference` is the entry of `stack_references`; the hint lists the existing `outputs`.
-    """
-    message = f"the stack of stack_references.{reference} has no output {name}"
-    hint = f"its outputs are {', '.join(sorted(outputs))}" if outputs else "it has no outputs"
-    return DocumentDiagnostic(position, "reference", message, hint)

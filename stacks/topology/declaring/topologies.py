@@ -5,16 +5,13 @@ declares, others wait for providers; a resource is declared as soon as its depen
 are registered.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpuform.providers.platform import FORM_CONFIG, Form
 from gpuform.providers.provider import UnknownForm, parse_form
-from gpuform.schemas.values import contains_unknown
-from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import Entry, MappingNode, Node
+from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import TopologyRun
 from gpuform.stacks.engine.registration import Read, Registration, format_position
@@ -23,7 +20,6 @@ from gpuform.stacks.engine.values import from_plain
 from gpuform.stacks.topology.declarations import ModuleInstance
 from gpuform.stacks.topology.declaring.deferred import Handle, find_dependencies
 from gpuform.stacks.topology.declaring.resources import (
-    DeclaredAlias,
     Resource,
     create_type_converter,
     find_named_handles,
@@ -35,9 +31,14 @@ from gpuform.stacks.topology.declaring.tasks import (
     EngineSource,
     TaskLoop,
 )
-from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.options import LATE, LISTS, SINGLE, list_items
+from gpuform.stacks.topology.options import LATE
 from gpuform.stacks.topology.planning import CheckedResource, PlannedTopology
+from gpuform.stacks.topology.run_sources import (
+    enter_instance,
+    evaluate_outputs,
+    evaluate_properties,
+    require_value,
+)
 from gpuform.stacks.topology.scope import Scope
 
 
@@ -133,22 +134,20 @@ class _TopologyPreparation:
         """
         planned = self.planned
         for name, entry in planned.topology.stack_references.items():
-            self._add_stack_reference(name, _evaluate(self.scope, entry.node))
+            self._add_stack_reference(name, require_value(self.scope, entry.node))
         for module in planned.modules:
             self._add_module(module)
         for resource in planned.resources:
             self._add_resource(resource)
         for module, handle in self.source.modules.items():
-            inside = self.scope.find_module_scope(module)
-            entries = module.declaration.topology.outputs
-            output_values = {name: _evaluate(inside, entry.node) for name, entry in entries.items()}
+            output_values = evaluate_outputs(module, self.scope)
             self.tasks.append(
                 DeclarationTask(
                     handle, find_dependencies(output_values) | {handle}, exports=output_values
                 )
             )
         for name, entry in planned.topology.outputs.items():
-            exported[name] = _evaluate(self.scope, entry.node)
+            exported[name] = require_value(self.scope, entry.node)
 
     def _release_declarations(self) -> None:
         """Remove the prepared declarations from memory.
@@ -205,10 +204,8 @@ class _TopologyPreparation:
         properties.
         """
         instance, declaration = resource.instance, resource.instance.declaration
-        problems = Diagnostics()
-        scope = self.scope.find_module_scope(instance.module).enter_instance(instance, problems)
-        _raise_problems(problems)
-        options = self._evaluate_options(declaration.options, scope)
+        scope = enter_instance(self.scope, instance)
+        options = self.source.evaluate_options(declaration.options, scope)
         form = self._find_form(declaration.position)
         parent: Handle | None = options.get("parent")
         # An explicit parent replaces the module's component.
@@ -224,16 +221,9 @@ class _TopologyPreparation:
         handle = Handle(urn, create_type_converter(declaration.platform, declaration.kind))
         self.source.resources[instance] = handle
         self.protected[handle] = protect
-        arguments: dict[str, Any] = {}
         is_read = options.get("id") is not None
         # A read sends only the id.
-        if not is_read:
-            arguments = {
-                name: _evaluate(scope, resource.properties[name].node)
-                if contains_unknown(value)
-                else value
-                for name, value in resource.values.items()
-            }
+        arguments = {} if is_read else evaluate_properties(resource, scope)
         declared = Resource(
             handle=handle,
             type_=type_,
@@ -289,55 +279,3 @@ class _TopologyPreparation:
         if position.file not in self.files:
             self.files[position.file] = Path(position.file).resolve()
         return format_position(self.files[position.file], position.line, self.root)
-
-    def _evaluate_options(self, options: Mapping[str, Entry], scope: Scope) -> dict[str, Any]:
-        """Return the values of options that are set; options for resources have their handles."""
-        option_values: dict[str, Any] = {}
-        for key, entry in options.items():
-            if key in LISTS:
-                value: Any = self._find_named_handles(entry, scope)
-            elif key in SINGLE:
-                (value,) = self._find_named_handles(entry, scope)
-            elif key == "aliases":
-                value = [self._create_alias(item, scope) for item in list_items(entry)]
-            else:
-                value = _evaluate(scope, entry.node)
-            if value is not None:
-                option_values[key] = value
-        return option_values
-
-    def _find_named_handles(self, entry: Entry, scope: Scope) -> list[Handle]:
-        """Return the handles of the resources named by the option's items."""
-        named = [
-            resource
-            for item in list_items(entry)
-            for resource in scope.find_named_resources(item) or ()
-        ]
-        return [self.source.resources[resource] for resource in named]
-
-    def _create_alias(self, node: Node, scope: Scope) -> DeclaredAlias:
-        """Return the alias of a node; its parent is a handle, a URN, or "" if undeclared."""
-        entries = node.entries if isinstance(node, MappingNode) else {}
-        fields = {
-            key: _evaluate(scope, entry.node) for key, entry in entries.items() if key != "parent"
-        }
-        parent: Any = ""
-        if "parent" in entries:
-            named = scope.find_named_resources(entries["parent"].node)
-            parent = self.source.resources[named[0]] if named else None
-            parent = parent or _evaluate(scope, entries["parent"].node)
-        return DeclaredAlias(fields, parent)
-
-
-def _evaluate(scope: Scope, node: Node) -> Any:
-    """Return the value of a node. Raises TopologyError with all problems."""
-    problems = Diagnostics()
-    value = scope.evaluate_node(node, problems)
-    _raise_problems(problems)
-    return value
-
-
-def _raise_problems(problems: Diagnostics) -> None:
-    """Raise TopologyError with all problems if there are any."""
-    if problems:
-        raise TopologyError(problems)
