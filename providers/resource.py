@@ -1,6 +1,6 @@
 """Define the base of the resource classes, as in a program's `Cluster("train", ...)`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import copy
 from typing import Any, ClassVar, Self
 
@@ -11,6 +11,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY, Form
 from gpuform.providers.plugin.locations import warn_about_import, warn_if_plugin_missing
 from gpuform.providers.provider import get_chosen_form
+from gpuform.schemas.values import convert_leaves
 
 
 class PlatformResource(pulumi.CustomResource):
@@ -36,7 +37,10 @@ class PlatformResource(pulumi.CustomResource):
         properties = dict.fromkeys(lifecycle.list_property_names())
         secret = lifecycle.list_secret_names()
         given_properties = {
-            name: _replace_resources_by_ids(value) for name, value in arguments.items()
+            name: convert_leaves(
+                value, lambda leaf: leaf.id if isinstance(leaf, PlatformResource) else leaf
+            )
+            for name, value in arguments.items()
         }
         for name in secret:
             if given_properties.get(name) is not None:
@@ -88,14 +92,3 @@ def _build_aliases(other_type: str, opts: pulumi.ResourceOptions | None) -> Iter
             other = copy(alias)
             other.type_ = other_type
             yield other
-
-
-def _replace_resources_by_ids(value: Any) -> Any:
-    """Return the value with resources replaced by their ids, at any depth of lists and objects."""
-    if isinstance(value, PlatformResource):
-        return value.id
-    if isinstance(value, Mapping):
-        return {key: _replace_resources_by_ids(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replace_resources_by_ids(item) for item in value]
-    return value

@@ -3,7 +3,7 @@
 Used by every package: diff, plan, engine and providers share this one type of unknown value.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, final
 
@@ -15,7 +15,15 @@ SECRET_SIGNATURE: Final = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - a p
 
 @final
 class Unknown:
-    """The type of ``UNKNOWN``: a value that is not known before another resource is applied."""
+    """The type of ``UNKNOWN``: a value that only a real update determines. One instance exists."""
+
+    __slots__ = ()
+    _only: "Unknown | None" = None
+
+    def __new__(cls) -> "Unknown":
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
 
     def __repr__(self) -> str:
         return "[unknown]"
@@ -38,13 +46,39 @@ def parse_count(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) and isfinite(value) else 0
 
 
+def convert_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Return a copy of ``value`` with the result of ``convert`` for every leaf.
+
+    A leaf is a value at any depth that is neither an object nor a list. Tuples become lists.
+    """
+    # most values are texts, and what follows takes longer to ask
+    if isinstance(value, str):
+        return convert(value)
+    if isinstance(value, Mapping):
+        return {key: convert_leaves(item, convert) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [convert_leaves(item, convert) for item in value]
+    return convert(value)
+
+
+def iterate_leaves(value: Any) -> Iterator[Any]:
+    """Yield every value at any depth that is neither an object nor a list, in order."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            pending.extend(reversed([*item.values()]))
+        elif isinstance(item, list | tuple):
+            pending.extend(reversed(item))
+        else:
+            yield item
+
+
 def contains_unknown(value: Any) -> bool:
     """Return True if ``value`` is UNKNOWN or contains UNKNOWN at any depth."""
-    if isinstance(value, Mapping):
-        return any(contains_unknown(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(contains_unknown(item) for item in value)
-    return value is UNKNOWN
+    return any(leaf is UNKNOWN for leaf in iterate_leaves(value))
 
 
 def is_equal(left: Any, right: Any, *, unordered: bool = False) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from gpuform.providers.operations import Settings, use_lookup_settings
 from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.topology import SECTIONS
-from gpuform.schemas.values import UNKNOWN, contains_unknown
+from gpuform.schemas.values import UNKNOWN, contains_unknown, convert_leaves
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
@@ -116,7 +116,7 @@ class StateSource:
 
     def make_secret(self, value: Any) -> Any:
         """Return the value as a Secret."""
-        return value if value is UNKNOWN else Secret(_unwrap_secrets(value))
+        return value if value is UNKNOWN else Secret(values.unwrap_secrets(value))
 
     def get_property(self, instance: Instance, name: str) -> Any:
         """Return the state's value; UNKNOWN for a resource missing in the state.
@@ -155,7 +155,7 @@ class StateSource:
 
     def is_pending(self, value: Any) -> bool:
         """Return whether a value or a part of the value is unknown or secret."""
-        return contains_unknown(value) or _has_secret(value)
+        return contains_unknown(value) or values.contains_secret(value)
 
     def join(
         self,
@@ -166,52 +166,32 @@ class StateSource:
         """Return the result of `make`: UNKNOWN if a part is unknown, else a Secret."""
         if contains_unknown(list(parts)):
             return UNKNOWN
-        return Secret(make([_unwrap_secrets(part) for part in parts]))
+        return Secret(make([values.unwrap_secrets(part) for part in parts]))
 
 
 def render_value(value: Any, *, show_secrets: bool) -> Any:
     """Return a value for display, with masked secrets and unknown parts as `[unknown]`."""
-    if value is UNKNOWN:
-        return "[unknown]"
-    if isinstance(value, Secret):
-        return render_value(value.value, show_secrets=True) if show_secrets else MASK
-    if isinstance(value, Mapping):
-        return {key: render_value(item, show_secrets=show_secrets) for key, item in value.items()}
-    if isinstance(value, list):
-        return [render_value(item, show_secrets=show_secrets) for item in value]
-    return value
+
+    def render_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, Secret):
+            return render_value(leaf.value, show_secrets=True) if show_secrets else MASK
+        return "[unknown]" if leaf is UNKNOWN else leaf
+
+    return convert_leaves(value, render_leaf)
 
 
 def _to_expression_value(value: Any) -> Any:
     """Return a value of a state as an expression value: whole numbers are integers."""
-    if value is values.UNKNOWN:
-        return UNKNOWN
-    if isinstance(value, Secret):
-        return Secret(_to_expression_value(value.value))
-    # State files hold all numbers as floats.
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, Mapping):
-        return {key: _to_expression_value(item) for key, item in value.items()}
-    return [_to_expression_value(item) for item in value] if isinstance(value, list) else value
 
+    def convert_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, Secret):
+            return Secret(_to_expression_value(leaf.value))
+        # State files hold all numbers as floats.
+        if isinstance(leaf, float) and leaf.is_integer():
+            return int(leaf)
+        return leaf
 
-def _has_secret(value: Any) -> bool:
-    """Return whether the value is a secret, or has one at any depth."""
-    if isinstance(value, Mapping):
-        return any(map(_has_secret, value.values()))
-    if isinstance(value, list):
-        return any(map(_has_secret, value))
-    return isinstance(value, Secret)
-
-
-def _unwrap_secrets(value: Any) -> Any:
-    """Return the value with each secret at any depth replaced by its plain value."""
-    if isinstance(value, Secret):
-        return _unwrap_secrets(value.value)
-    if isinstance(value, Mapping):
-        return {key: _unwrap_secrets(item) for key, item in value.items()}
-    return [_unwrap_secrets(item) for item in value] if isinstance(value, list) else value
+    return convert_leaves(value, convert_leaf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from gpuform.providers.catalog import load_lookup
 from gpuform.providers.context import use_run_context
 from gpuform.providers.environment import are_emulated
 from gpuform.providers.operations import use_lookup_settings
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.language_host import Program, TopologyRun
 from gpuform.stacks.expressions.sandbox import Function
@@ -146,10 +147,7 @@ def _remember_answers(lookup: Callable[..., Any]) -> Callable[..., Any]:
 
 def to_plain_value(answer: Any) -> Any:
     """Return the answer as plain values, with objects in the place of models."""
-    if isinstance(answer, BaseModel):
-        return answer.model_dump(mode="json")
-    if isinstance(answer, list | tuple):
-        return [to_plain_value(item) for item in answer]
-    if isinstance(answer, dict):
-        return {key: to_plain_value(item) for key, item in answer.items()}
-    return answer
+    return convert_leaves(
+        answer,
+        lambda leaf: leaf.model_dump(mode="json") if isinstance(leaf, BaseModel) else leaf,
+    )

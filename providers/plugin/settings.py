@@ -8,7 +8,7 @@ configuration.
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -22,7 +22,7 @@ from gpuform.providers.platform import FORM_CONFIG, PACKAGE, list_settings, plat
 from gpuform.providers.properties import Properties
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.values import UNKNOWN, convert_leaves
 
 _OTHER_INPUTS: Final = frozenset(
     {
@@ -173,7 +173,12 @@ def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) 
         raise GpuformError(f"{token}: {error}") from None
     with use_lookup_settings(settings):
         result = function(*bound_arguments.args, **bound_arguments.kwargs)
-    plain_result = _result_to_plain_values(result)
+    plain_result = convert_leaves(
+        result,
+        lambda leaf: (
+            leaf.model_dump(mode="json", exclude_none=True) if isinstance(leaf, BaseModel) else leaf
+        ),
+    )
     return plain_result if isinstance(plain_result, dict) else {ITEMS: plain_result}
 
 
@@ -190,12 +195,3 @@ def _convert_integers(function: Any, arguments: Mapping[str, Any]) -> Properties
         else value
         for key, value in arguments.items()
     }
-
-
-def _result_to_plain_values(result: Any) -> Any:
-    """Return a look-up's result with models as dicts, also inside lists."""
-    if isinstance(result, BaseModel):
-        return result.model_dump(mode="json", exclude_none=True)
-    if isinstance(result, Sequence) and not isinstance(result, str):
-        return [_result_to_plain_values(item) for item in result]
-    return result

@@ -19,7 +19,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.properties import Properties
 from gpuform.providers.values import ResourceReference, Secret
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.values import Unknown, convert_leaves
 
 
 def from_struct(struct: Struct) -> Properties:
@@ -42,19 +42,17 @@ def _from_wire_value(value: Any) -> Any:
     A reference to a resource becomes its id, to a component its URN. Raises GpuformError for a
     file.
     """
-    if isinstance(value, values.Unknown):
-        return UNKNOWN
-    if isinstance(value, Secret):
-        return Secret(_from_wire_value(value.value))
-    if isinstance(value, ResourceReference):  # a component has no id
-        return value.urn if value.id is None else _from_wire_value(value.id)
-    if isinstance(value, dict):
-        return {name: _from_wire_value(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_from_wire_value(item) for item in value]
-    if value is None or isinstance(value, str | bool | float):
-        return value
-    raise GpuformError("a file is not a valid property value: pass the file's text")
+
+    def convert_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, Secret):
+            return Secret(_from_wire_value(leaf.value))
+        if isinstance(leaf, ResourceReference):  # a component has no id
+            return leaf.urn if leaf.id is None else leaf.id
+        if leaf is None or isinstance(leaf, str | bool | float | Unknown):
+            return leaf
+        raise GpuformError("a file is not a valid property value: pass the file's text")
+
+    return convert_leaves(value, convert_leaf)
 
 
 def to_struct(properties: Mapping[str, Any]) -> Struct:
@@ -69,15 +67,13 @@ def _to_wire_value(value: Any) -> Any:
 
     A value of any other type becomes None.
     """
-    if value is UNKNOWN:
-        return values.UNKNOWN
     if isinstance(value, Secret):
         return Secret(_to_wire_value(value.value))
     if isinstance(value, Mapping):
         return {name: _to_wire_value(item) for name, item in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [_to_wire_value(item) for item in value]
-    return value if isinstance(value, str | bool | int | float) else None
+    return value if isinstance(value, str | bool | int | float | Unknown) else None
 
 
 def mark_secrets(

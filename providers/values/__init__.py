@@ -7,7 +7,6 @@ from gpuform.providers.values.property_values import (
     HASH_OF_NOTHING,
     OUTPUT,
     REFERENCE,
-    UNKNOWN,
     UNKNOWN_TEXT,
     Archive,
     Asset,
@@ -15,7 +14,6 @@ from gpuform.providers.values.property_values import (
     PropertyValue,
     ResourceReference,
     Secret,
-    Unknown,
     are_equal,
     collect_secret_texts,
     contains_secret,
@@ -45,7 +43,7 @@ from gpuform.providers.values.redaction import (
     get_redactor,
     redact_request,
 )
-from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
+from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY, UNKNOWN, Unknown
 
 __all__ = [
     "HASH_OF_NOTHING",

@@ -10,11 +10,18 @@ import binascii
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gpuform.providers.values.redaction import collect_texts
 from gpuform.schemas.safe_text import MASK
-from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
+from gpuform.schemas.values import (
+    SECRET_SIGNATURE,
+    SIGNATURE_KEY,
+    UNKNOWN,
+    Unknown,
+    convert_leaves,
+    iterate_leaves,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.struct_pb2 import Struct, Value
@@ -41,29 +48,6 @@ _UNKNOWN_TEXTS: Final = frozenset(
         "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
     }
 )
-
-
-@final
-class Unknown:
-    """The type of `UNKNOWN`: a value that only a real update determines. One instance exists."""
-
-    __slots__ = ()
-    _only: "Unknown | None" = None
-
-    def __new__(cls) -> "Unknown":
-        if cls._only is None:
-            cls._only = super().__new__(cls)
-        return cls._only
-
-    def __repr__(self) -> str:
-        return "[unknown]"
-
-    def __reduce__(self) -> tuple[type["Unknown"], tuple[()]]:
-        # Callers compare by identity: a copy must be the same object.
-        return (Unknown, ())
-
-
-UNKNOWN: Final = Unknown()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -124,13 +108,12 @@ def contains_unknown(value: PropertyValue) -> bool:
 
     At any depth, also inside secrets.
     """
-    if isinstance(value, dict):
-        return any(map(contains_unknown, value.values()))
-    if isinstance(value, list):
-        return any(map(contains_unknown, value))
-    if isinstance(value, Secret):
-        return contains_unknown(value.value)
-    return value is UNKNOWN or (isinstance(value, ResourceReference) and value.id is UNKNOWN)
+    return any(
+        contains_unknown(leaf.value)
+        if isinstance(leaf, Secret)
+        else leaf is UNKNOWN or (isinstance(leaf, ResourceReference) and leaf.id is UNKNOWN)
+        for leaf in iterate_leaves(value)
+    )
 
 
 def drop_unknowns(properties: PropertyMap) -> PropertyMap:
@@ -151,20 +134,12 @@ def drop_unknowns(properties: PropertyMap) -> PropertyMap:
 
 def contains_secret(value: PropertyValue) -> bool:
     """Return True if a secret is in the property value at any depth."""
-    if isinstance(value, dict):
-        return any(map(contains_secret, value.values()))
-    if isinstance(value, list):
-        return any(map(contains_secret, value))
-    return isinstance(value, Secret)
+    return any(isinstance(leaf, Secret) for leaf in iterate_leaves(value))
 
 
 def find_secrets(value: PropertyValue) -> Iterator[Secret]:
     """Yield the secrets in a property value at any depth, but no secrets inside secrets."""
-    if isinstance(value, Secret):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from find_secrets(item)
+    return (leaf for leaf in iterate_leaves(value) if isinstance(leaf, Secret))
 
 
 def are_equal(a: PropertyValue, b: PropertyValue) -> bool:
@@ -203,41 +178,22 @@ def unwrap(value: PropertyValue) -> PropertyValue:
     return value
 
 
-def unwrap_secrets(value: PropertyValue) -> PropertyValue:
+def unwrap_secrets(value: Any) -> Any:
     """Return a copy of the value without secrets at any depth, as a provider gets it."""
-    if isinstance(value, Secret):
-        return unwrap_secrets(value.value)
-    if isinstance(value, dict):
-        return {key: unwrap_secrets(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [unwrap_secrets(item) for item in value]
-    return value
+    return convert_leaves(
+        value, lambda leaf: unwrap_secrets(leaf.value) if isinstance(leaf, Secret) else leaf
+    )
 
 
 def collect_secret_texts(value: PropertyValue) -> Iterator[str]:
     """Yield every text and every number inside the secrets of a value."""
-    if isinstance(value, Secret):
-        unwrapped = unwrap_secrets(value.value)
+    for secret in find_secrets(value):
+        unwrapped = unwrap_secrets(secret.value)
         yield from collect_texts(unwrapped)
-        yield from _collect_numbers(unwrapped)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from collect_secret_texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from collect_secret_texts(item)
-
-
-def _collect_numbers(value: Any) -> Iterator[str]:
-    """Yield every number in a value at any depth, as text."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _collect_numbers(item)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        # As messages show a double: 16, not 16.0.
-        yield f"{value:.15g}"
+        for leaf in iterate_leaves(unwrapped):
+            if isinstance(leaf, int | float) and not isinstance(leaf, bool):
+                # As messages show a double: 16, not 16.0.
+                yield f"{leaf:.15g}"
 
 
 def mark_echoed_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:

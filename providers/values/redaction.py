@@ -22,6 +22,7 @@ from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple, Self
 
 from gpuform.schemas.safe_text import MASK
+from gpuform.schemas.values import iterate_leaves
 
 QUOTED: Final = "[request]"
 """The text in place of a request that a platform quotes."""
@@ -217,12 +218,7 @@ def get_redactor(secrets: frozenset[str]) -> Redactor:
 
 def collect_texts(value: Any) -> Iterator[str]:
     """Yield every text in a value, at any depth of lists and objects; keys do not count."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from chain.from_iterable(map(collect_texts, value.values()))
-    elif isinstance(value, list | tuple):
-        yield from chain.from_iterable(map(collect_texts, value))
+    return (leaf for leaf in iterate_leaves(value) if isinstance(leaf, str))
 
 
 def redact_request(text: str, body: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Final
 
+from gpuform.schemas.values import iterate_leaves
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
@@ -151,23 +152,19 @@ def find_texts(value: PropertyValue, *, secret: bool) -> Iterator[str]:
 
     In a secret, numbers count as texts. Keys are left out.
     """
-    if isinstance(value, Secret):
-        yield from _iterate_texts(to_display_value(value, show_secrets=True)) if secret else ()
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from find_texts(item, secret=secret)
-    elif isinstance(value, str) and not secret:
-        yield value
+    for leaf in iterate_leaves(value):
+        if isinstance(leaf, Secret):
+            yield from _iterate_texts(to_display_value(leaf, show_secrets=True)) if secret else ()
+        elif isinstance(leaf, str) and not secret:
+            yield leaf
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:
     """Yield texts and numbers at any depth, as texts."""
-    if isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _iterate_texts(item)
-    # true and false occur everywhere: their text reveals nothing.
-    elif isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield str(value)
+    for leaf in iterate_leaves(value):
+        # true and false occur everywhere: their text reveals nothing.
+        if isinstance(leaf, str | int | float) and not isinstance(leaf, bool):
+            yield str(leaf)
 
 
 def _parse_config_value(config_text: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.topology import SECTIONS
+from gpuform.schemas.values import iterate_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +119,11 @@ def find_config_references(value: Value) -> Iterator[ConfigReference]:
 
 def _iterate_references(value: Value) -> Iterator[DeclaredReference | ConfigReference]:
     """Yield all references in a value, at any depth."""
-    if isinstance(value, DeclaredReference | ConfigReference):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _iterate_references(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _iterate_references(item)
-    elif isinstance(value, InterpolatedText):
-        for part in value.parts:
-            yield from _iterate_references(part)
+    for leaf in iterate_leaves(value):
+        if isinstance(leaf, InterpolatedText):
+            yield from _iterate_references(leaf.parts)
+        elif isinstance(leaf, DeclaredReference | ConfigReference):
+            yield leaf
 
 
 def sort_by_dependencies(entries: Sequence[ResourceEntry]) -> list[ResourceEntry]:

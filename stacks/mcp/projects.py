@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, ScalarNode
 from gpuform.stacks.document.reading import read_text
@@ -72,13 +73,14 @@ def shorten_answer(answer: Answer) -> Answer:
 
 def _shorten_value(value: Any) -> Any:
     """Return the value with each text inside cut to the allowed length."""
-    if isinstance(value, str) and len(value) > MAX_TEXT_LENGTH:
-        return f"{value[:MAX_TEXT_LENGTH]}... ({len(value)} characters)"
-    if isinstance(value, Mapping):
-        return {key: _shorten_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shorten_value(item) for item in value]
-    return value
+    return convert_leaves(
+        value,
+        lambda leaf: (
+            f"{leaf[:MAX_TEXT_LENGTH]}... ({len(leaf)} characters)"
+            if isinstance(leaf, str) and len(leaf) > MAX_TEXT_LENGTH
+            else leaf
+        ),
+    )
 
 
 _PROJECT_FILES: Final = ("Pulumi.yaml", "Pulumi.yml")

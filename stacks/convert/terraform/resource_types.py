@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.values import UNKNOWN, iterate_leaves
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     DeclaredReference,
@@ -442,11 +442,8 @@ def correct_case(properties: dict[str, Value], model: type[InputModel]) -> dict[
 
 def is_plain(value: Value) -> bool:
     """Return whether the value has no references: neither to resources nor to configuration."""
-    if isinstance(value, Mapping):
-        return all(map(is_plain, value.values()))
-    if isinstance(value, list):
-        return all(map(is_plain, value))
-    return not isinstance(value, DeclaredReference | ConfigReference | InterpolatedText)
+    references = (DeclaredReference, ConfigReference, InterpolatedText)
+    return not any(isinstance(leaf, references) for leaf in iterate_leaves(value))
 
 
 def _to_checkable_inputs(properties: Mapping[str, Value]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
 from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.project import mark_as_run
@@ -367,17 +368,14 @@ def _to_plan_value(value: Any) -> Any:
 
     A float without a fraction becomes an int, an asset or any other object its `repr`.
     """
-    if isinstance(value, values.Secret):
-        return _to_plan_value(value.value)
-    if isinstance(value, values.Unknown):
+    return convert_leaves(values.unwrap_secrets(value), _to_plan_leaf)
+
+
+def _to_plan_leaf(leaf: Any) -> Any:
+    """Return a value that is neither an object nor a list as plans have it."""
+    if isinstance(leaf, values.Unknown):
         return PLAN_UNKNOWN
     # Numbers are doubles in Pulumi's protocol: 1.0 is the 1 of the program.
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_to_plan_value(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _to_plan_value(item) for key, item in value.items()}
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    return repr(value)
+    if isinstance(leaf, float) and leaf.is_integer():
+        return int(leaf)
+    return leaf if leaf is None or isinstance(leaf, str | bool | int | float) else repr(leaf)

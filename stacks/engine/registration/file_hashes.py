@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import Archive, Asset, PropertyMap, PropertyValue, Secret
 
@@ -38,24 +39,21 @@ Member = tuple[str, bytes]
 def add_file_hashes(properties: PropertyMap) -> PropertyMap:
     """Return the properties with a hash in each asset and archive, members of archives included.
 
-    An existing hash is kept. Relative paths start at the current folder, which is the program's.
+    Files inside secrets count, and an existing hash is kept. Relative paths start at the current
+    folder, which is the program's.
 
     Raises:
         EngineError: a file cannot be read, or a folder or file is no archive.
     """
-    return {key: _add_hash(value) for key, value in properties.items()}
+    hashed: PropertyMap = convert_leaves(properties, _add_hash)
+    return hashed
 
 
-def _add_hash(value: PropertyValue) -> PropertyValue:
-    """Return the value with the hashes of all files in it, inside secrets too."""
-    if isinstance(value, Asset | Archive):
-        return _hash_file(value)
-    if isinstance(value, Secret):
-        inner = _add_hash(value.value)
-        return value if inner is value.value else replace(value, value=inner)
-    if isinstance(value, list):
-        return [_add_hash(item) for item in value]
-    return add_file_hashes(value) if isinstance(value, dict) else value
+def _add_hash(leaf: PropertyValue) -> PropertyValue:
+    """Return a file with its hash, and a secret with the hashes of the files in it."""
+    if isinstance(leaf, Secret):
+        return replace(leaf, value=convert_leaves(leaf.value, _add_hash))
+    return _hash_file(leaf) if isinstance(leaf, Asset | Archive) else leaf
 
 
 def _hash_file(file: Asset | Archive) -> Asset | Archive:

@@ -6,9 +6,11 @@ The step generator, the step executor, `edits`, `state_move` and `targeting` cal
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine.state.checkpoint import ResourceState
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, ResourceReference
+from gpuform.stacks.engine.values import ResourceReference
 
 
 def get_provider_urn(reference: str) -> str:
@@ -152,21 +154,19 @@ def rename_used_resources(entry: ResourceState, new: Callable[[str], str]) -> Re
     Secrets stay as they are, as under the Pulumi CLI.
     """
 
-    def rename_map(properties: PropertyMap) -> PropertyMap:
-        return {key: rename_value(value) for key, value in properties.items()}
-
-    def rename_value(value: PropertyValue) -> PropertyValue:
-        if isinstance(value, ResourceReference):
-            return replace(value, urn=new(value.urn))
-        if isinstance(value, list):
-            return [rename_value(item) for item in value]
-        return rename_map(value) if isinstance(value, dict) else value
+    def rename(value: Any) -> Any:
+        return convert_leaves(
+            value,
+            lambda leaf: (
+                replace(leaf, urn=new(leaf.urn)) if isinstance(leaf, ResourceReference) else leaf
+            ),
+        )
 
     return replace(
         entry,
-        inputs=rename_map(entry.inputs),
-        outputs=rename_map(entry.outputs),
-        replacement_trigger=rename_value(entry.replacement_trigger),
+        inputs=rename(entry.inputs),
+        outputs=rename(entry.outputs),
+        replacement_trigger=rename(entry.replacement_trigger),
     )
 
 

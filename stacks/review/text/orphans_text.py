@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.records import Intent
 from gpuform.schemas.safe_text import escape_invisible
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.importing.orphans import Orphan, OrphanReport
 from gpuform.stacks.offers import Offers, PricedOffer
 from gpuform.stacks.review.paint import PLAIN, Paint
@@ -69,11 +70,7 @@ def build_orphans_document(
 
 def _redact_strings(value: Any, redact: Callable[[str], str]) -> Any:
     """Return a JSON value with all strings redacted."""
-    if isinstance(value, dict):
-        return {key: _redact_strings(item, redact) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_redact_strings(item, redact) for item in value]
-    return redact(value) if isinstance(value, str) else value
+    return convert_leaves(value, lambda leaf: redact(leaf) if isinstance(leaf, str) else leaf)
 
 
 def _build_orphan_row(orphan: Orphan) -> tuple[str, ...]:
