@@ -9,11 +9,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from gpuform.providers.context import ProviderContext, trace_span
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.records import EphemeralRecords, Intent, Intents
 from gpuform.schemas.plan import PlanAction
 from gpuform.schemas.safe_text import MASK
@@ -54,7 +54,7 @@ from gpuform.stacks.engine.planning import (
     Summary,
     build_same_step,
 )
-from gpuform.stacks.engine.project import import_project_modules, share_process
+from gpuform.stacks.engine.project import PROCESS_USE, get_folder_and_entry, import_project_modules
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import (
@@ -162,9 +162,10 @@ class Deployment:
         try:
             with (
                 trace_span("run", "preview" if options.preview else options.operation),
-                self._use_process(),
+                ExitStack() as uses,
             ):
-                self._run_operation()
+                if self._use_process(uses):
+                    self._run_operation()
         except BaseException:
             # Even after an unexpected error no step starts any more, and the state gets what was
             # done.
@@ -173,25 +174,28 @@ class Deployment:
             raise
         return self._finish(began)
 
-    @contextmanager
-    def _use_process(self) -> Iterator[None]:
-        """Use the process for the run: its folder and streams, and all of it for a program's code.
+    def _use_process(self, uses: ExitStack) -> bool:
+        """Use the process until `uses` ends; return False if the run was cancelled before.
 
-        Runs of topologies in one folder use the process at the same time. Text that is printed
-        becomes events, of the first run where several use the process.
+        A run that executes a project's code uses all of it, runs of topologies in one folder use it
+        at the same time. Text that is printed becomes events, of the first run if there are more.
         """
-        program, resources = self.target.program, self.target.snapshot.resources
-        with ExitStack() as uses:
-            is_topology = self.options.run_topology and find_topology(program.directory)
-            if is_topology and not any(is_of_program(entry.type) for entry in resources):
-                prints_here = uses.enter_context(share_process(program.directory))
+        program, is_cancelled = self.target.program, self._cancelled.is_set
+        folder, _ = get_folder_and_entry(program.directory)
+        is_topology = self.options.run_topology and find_topology(program.directory)
+        code_entries = (e for e in self.target.snapshot.resources if is_of_program(e.type))
+        try:
+            if is_topology and not any(code_entries):
+                if not uses.enter_context(PROCESS_USE.share(folder, is_cancelled)):
+                    return True
             else:
                 environ = program.run_context.environ
-                uses.enter_context(import_project_modules(program.directory, environ))
-                prints_here = True
-            if prints_here:
-                uses.enter_context(print_to_events(self.events))
-            yield
+                own = import_project_modules(program.directory, environ, is_cancelled)
+                uses.enter_context(own)
+        except Cancelled:
+            return False
+        uses.enter_context(print_to_events(self.events))
+        return True
 
     def _run_operation(self) -> None:
         """Refresh if the options say so, then run the operation, unless the refresh failed.

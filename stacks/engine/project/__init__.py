@@ -8,11 +8,9 @@ from gpuform.stacks.engine.project.config_paths import get_value_at, remove_valu
 from gpuform.stacks.engine.project.module_imports import (
     get_folder_and_entry,
     import_project_modules,
-    mark_as_run,
-    read_process_environ,
     restore_process,
-    share_process,
 )
+from gpuform.stacks.engine.project.process_use import PROCESS_USE, mark_as_run
 from gpuform.stacks.engine.project.project import (
     NAME,
     ConfigDefault,
@@ -36,6 +34,7 @@ from gpuform.stacks.engine.project.stack_settings import (
 
 __all__ = [
     "NAME",
+    "PROCESS_USE",
     "SECURE",
     "ConfigDefault",
     "NoProject",
@@ -54,11 +53,9 @@ __all__ = [
     "load_project",
     "mark_as_run",
     "matches_type",
-    "read_process_environ",
     "read_text",
     "remove_value_at",
     "restore_process",
-    "share_process",
     "split_key",
     "to_config_text",
     "yaml_text",

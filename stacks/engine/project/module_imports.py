@@ -14,16 +14,15 @@ import socket
 import sys
 import sysconfig
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project.process_use import PROCESS_USE, restore_environ
 
 
 @contextmanager
@@ -36,7 +35,7 @@ def restore_process() -> Iterator[None]:
     """
     with ExitStack() as undo:
         undo.enter_context(warnings.catch_warnings())
-        undo.callback(_restore_environ, dict(os.environ))
+        undo.callback(restore_environ, dict(os.environ))
         undo.enter_context(_restore_logging())
         for owner, name in _ATTRIBUTES:
             undo.callback(setattr, owner, name, getattr(owner, name))
@@ -92,19 +91,6 @@ def _restore_setting(read: Callable[[], Any], write: Callable[[Any], object], be
             write(before)
 
 
-def _restore_environ(before: Mapping[str, str]) -> None:
-    """Set the environment variables to `before`, and the C library's time zone if TZ changed."""
-    zone = os.environ.get("TZ")
-    for name in [name for name in os.environ if name not in before]:
-        del os.environ[name]
-    for name, value in before.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
-    if os.environ.get("TZ") != zone and hasattr(time, "tzset"):
-        # The C library reads TZ again only when it is told to.
-        time.tzset()
-
-
 @dataclass(frozen=True, slots=True)
 class _LoggerState:
     level: int = logging.NOTSET
@@ -153,130 +139,15 @@ def _restore_logging() -> Iterator[None]:
             before.get(logger, _LoggerState.from_new_logger(logger)).apply_to(logger)
 
 
-_belongs_to_run: ContextVar[bool] = ContextVar("gpuform_belongs_to_run", default=False)
-
-
-@contextmanager
-def mark_as_run() -> Iterator[None]:
-    """Mark the code of the context as part of a run, for whose end that code cannot wait."""
-    token = _belongs_to_run.set(True)
-    try:
-        yield
-    finally:
-        _belongs_to_run.reset(token)
-
-
-class _ProcessUse:
-    """Which runs use what a process has only once: its folder, modules, variables and streams.
-
-    One run may own the process, or any number of runs share the process in one folder.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._is_owned = False
-        self._shared_folder: Path | None = None
-        self._own_folder = Path()
-        self._sharing = 0
-
-    @contextmanager
-    def own(self) -> Iterator[None]:
-        """Own the process, once no other run uses it. Raises EngineError where that never ends."""
-        with self._changed:
-            self._wait_for(lambda: not self._is_owned and not self._sharing)
-            self._is_owned = True
-        try:
-            with mark_as_run():
-                yield
-        finally:
-            with self._changed:
-                self._is_owned = False
-                self._changed.notify_all()
-
-    @contextmanager
-    def share(self, folder: Path) -> Iterator[bool]:
-        """Share the process with other runs in `folder`; yield True for the first of them.
-
-        Raises:
-            EngineError: the run that uses the process otherwise waits for this code.
-        """
-        with self._changed:
-            self._wait_for(
-                lambda: not self._is_owned and self._shared_folder in (None, folder),
-            )
-            is_first = self._shared_folder is None
-            if is_first:
-                self._own_folder, self._shared_folder = Path.cwd(), folder
-                os.chdir(folder)
-            self._sharing += 1
-        try:
-            yield is_first
-        finally:
-            with self._changed:
-                self._sharing -= 1
-                if not self._sharing:
-                    self._shared_folder = None
-                    os.chdir(self._own_folder)
-                    self._changed.notify_all()
-
-    def _wait_for(self, is_possible: Callable[[], bool]) -> None:
-        if not is_possible() and _belongs_to_run.get():
-            raise EngineError(
-                "another operation is running in this process",
-                hint="A program, and a function that receives its events, cannot run an operation: "
-                "wait until the other operation has ended, or use another process.",
-            )
-        self._changed.wait_for(is_possible)
-
-
-_PROCESS_USE = _ProcessUse()
-
-
-def share_process(program: Path) -> AbstractContextManager[bool]:
-    """Share this process with other runs that execute no code of this program's folder.
-
-    The folder becomes the working folder. Yields True for the first of the runs; other runs wait.
-
-    Raises:
-        EngineError: the folder does not exist, or the run that would have to end has called this
-            code.
-    """
-    return _PROCESS_USE.share(get_folder_and_entry(program)[0])
-
-
-_ENVIRON_LOCK = threading.Lock()
-_own_environ: Mapping[str, str] | None = None
-"""The variables of this process itself, while a program sees those of its run."""
-
-
-def read_process_environ() -> Mapping[str, str]:
-    """Return a copy of this process's variables, without those that a running program sees."""
-    with _ENVIRON_LOCK:
-        return dict(os.environ) if _own_environ is None else _own_environ
-
-
-@contextmanager
-def _show_environ(environ: Mapping[str, str]) -> Iterator[None]:
-    """Show a program the variables of its run, as in a process of its own."""
-    global _own_environ  # noqa: PLW0603 - a process has one environment
-    with _ENVIRON_LOCK:
-        own = _own_environ = dict(os.environ)
-        _restore_environ(environ)
-    try:
-        yield
-    finally:
-        with _ENVIRON_LOCK:
-            _restore_environ(own)
-            _own_environ = None
-
-
 # Imported once for all programs: the engine uses the same SDK as the program.
 _SHARED_PACKAGES = ("gpuform", "pulumi")
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 @contextmanager
-def import_project_modules(program: Path, environ: Mapping[str, str]) -> Iterator[None]:
+def import_project_modules(
+    program: Path, environ: Mapping[str, str], is_cancelled: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
     """Prepare the process for a program's folder or file, as the Pulumi CLI does.
 
     The program's folder becomes the working folder and the first import path, and `environ` the
@@ -286,9 +157,11 @@ def import_project_modules(program: Path, environ: Mapping[str, str]) -> Iterato
     Raises:
         EngineError: the folder does not exist, or the run that would have to end has called this
             code.
+        Cancelled: `is_cancelled` returned True before the other run has ended.
     """
     folder, entry = get_folder_and_entry(program)
-    with _PROCESS_USE.own(), restore_process(), _isolate_modules(folder), _show_environ(environ):
+    own = PROCESS_USE.own(environ, is_cancelled)
+    with own, restore_process(), _isolate_modules(folder):
         sys.path.insert(0, str(folder))
         sys.argv = [entry]
         os.chdir(folder)

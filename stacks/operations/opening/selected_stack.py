@@ -13,7 +13,7 @@ from typing import Self
 from gpuform.providers.context import RunContext, use_run_context
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import PlannedOutputs
-from gpuform.stacks.engine.project import read_process_environ
+from gpuform.stacks.engine.project import PROCESS_USE
 from gpuform.stacks.engine.secrets import find_passphrase
 from gpuform.stacks.engine.stack import Stack, StackNotFound, Workspace
 from gpuform.stacks.engine.store import LockTimeout, SealedState, read_sealed
@@ -114,7 +114,7 @@ class SelectedStack:
 
         Yields the stack with the operation's context, as `adjust` returns the context.
         """
-        environ = {**read_process_environ(), **self.env_vars}
+        environ = {**PROCESS_USE.read_environ(), **self.env_vars}
         with use_run_context(adjust(RunContext(environ))) as run_context:
             workspace = replace(self.workspace, environ=run_context.environ)
             yield replace(self, workspace=workspace, run_context=run_context)
@@ -202,7 +202,7 @@ def _find_workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) ->
     Raises EngineError if the project names the interpreter of another virtualenv.
     """
     workspace = Workspace.find(
-        Path(work_dir).resolve(), {**read_process_environ(), **(env_vars or {})}
+        Path(work_dir).resolve(), {**PROCESS_USE.read_environ(), **(env_vars or {})}
     )
     # The command line starts the project's interpreter; a library cannot change its own process.
     refuse_other_interpreter(workspace.project)

@@ -23,9 +23,8 @@ from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.project import (
+    PROCESS_USE,
     import_project_modules,
-    read_process_environ,
-    share_process,
 )
 
 # Writes down what the program sees, in the folder where it is started.
@@ -177,18 +176,22 @@ def test_a_program_sees_the_variables_of_its_run_and_the_process_keeps_its_own(t
     with import_project_modules(tmp_path, {"GPUFORM_TEST_NEW": "of the run"}):
         seen_by_program = dict(os.environ)
         os.environ["GPUFORM_TEST_NEW"] = "of the program"
-        seen_by_others = read_process_environ()
+        seen_by_others = PROCESS_USE.read_environ()
 
     assert seen_by_program == {"GPUFORM_TEST_NEW": "of the run"}
     assert seen_by_others == own
     assert os.environ == own
 
 
+def share(folder):
+    return PROCESS_USE.share(folder, is_cancelled=lambda: False)
+
+
 def test_code_of_a_run_cannot_wait_for_the_end_of_that_run(tmp_path):
     with (
         import_project_modules(tmp_path, os.environ),
         pytest.raises(EngineError, match="another operation is running in this process"),
-        share_process(tmp_path),
+        share(tmp_path),
     ):
         pass
 
@@ -199,12 +202,12 @@ def test_runs_of_one_folder_share_the_process_and_others_wait(tmp_path):
     waited = threading.Event()
 
     def run_elsewhere():
-        with share_process(other):
+        with share(other):
             waited.set()
             return Path.cwd()
 
     with ThreadPoolExecutor() as pool:
-        with share_process(tmp_path) as is_first, share_process(tmp_path) as is_second_first:
+        with share(tmp_path) as is_first, share(tmp_path) as is_second_first:
             elsewhere = pool.submit(run_elsewhere)
             assert not waited.wait(0.05)
             assert Path.cwd() == tmp_path
@@ -212,6 +215,18 @@ def test_runs_of_one_folder_share_the_process_and_others_wait(tmp_path):
 
     assert (is_first, is_second_first) == (True, False)
     assert Path.cwd() == began
+
+
+def test_a_run_that_waits_for_another_one_can_be_cancelled(lab):
+    deployment = Deployment(lab.subject(), Options("update", False), EventBus())
+
+    with import_project_modules(lab.directory, os.environ), ThreadPoolExecutor() as pool:
+        waiting = pool.submit(deployment.run)
+        deployment.cancel()
+        outcome = waiting.result(timeout=30)
+
+    assert (outcome.cancelled, outcome.succeeded) == (True, False)
+    assert lab.calls == []
 
 
 def test_deletes_run_after_the_process_is_restored(lab):
