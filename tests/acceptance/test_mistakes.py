@@ -78,7 +78,7 @@ def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda it: f"{it['in']}: {it['wrong']}")
 def test_a_mistake_fails_a_case_of_its_example(mistake: dict[str, Any], tmp_path: Path) -> None:
     """Only a case that ran counts: a case that could not run has found nothing."""

@@ -34,7 +34,7 @@ RUN_BY_CI = (
     "docs/guides/state-for-a-team.md",
     "docs/guides/terraform.md",
 )
-"""The first pages, and all with commands of their own. CI plays a quarter of the others."""
+"""The first pages, and all with commands of their own. CI plays one in eight of the others."""
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ RUN_BY_CI = (
         pytest.param(
             page,
             id=_get_name(page),
-            marks=pytest.mark.sampled(1 if _get_name(page).startswith(RUN_BY_CI) else 4),
+            marks=pytest.mark.sampled(1 if _get_name(page).startswith(RUN_BY_CI) else 8),
         )
         for page in [README, *EXAMPLES, *PAGES]
         if read_steps(page)

@@ -12,7 +12,7 @@ from gpuform.providers.emulator.faults import FaultRule, Faults
 
 from .conftest import LARGER, PLANTED, TOPOLOGY, ServedFolder
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(4)]
 
 STACK = {"folder": "training", "stack": "prod"}
 CallTool = Callable[..., Any]
