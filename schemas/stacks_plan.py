@@ -110,6 +110,14 @@ class LogLine(_LogModel):
     )
 
 
+class UnfinishedStep(_LogModel):
+    """A step of an earlier run that had begun and not ended when this run began."""
+
+    urn: str = Field(description="URN of the resource.")
+    type: str = Field(description="creating, updating, deleting, reading or importing.")
+    id: str = Field(default="", description="Id of the object; empty: unknown.")
+
+
 class RunLog(_LogModel):
     """The plan of a run, and the events of the run in order."""
 
@@ -124,6 +132,9 @@ class RunLog(_LogModel):
         default="",
         description="How the plan was approved: a person confirmed it, it was a saved plan, or "
         "nobody was asked (--yes, --skip-preview). Empty: unknown.",
+    )
+    unfinished: tuple[UnfinishedStep, ...] = Field(
+        default=(), description="Steps of interrupted runs, which this run has continued or undone."
     )
     lines: tuple[LogLine, ...] = Field(default=(), description="The steps and messages of the run.")
 

@@ -21,6 +21,7 @@ from gpuform.providers.repairing import (
 )
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.explanation import ExplainedRepair
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.resource_facts import (
@@ -244,6 +245,14 @@ class Traits:
         """Return the object's GPU nodes for an inventory, from stored values alone.
 
         None by default. `outputs` may be those of an older version of gpuform, with fewer fields.
+        """
+        return ()
+
+    @classmethod
+    def list_observed_repairs(cls, outputs: Mapping[str, Any]) -> Sequence[ExplainedRepair]:  # noqa: ARG003 - a hook
+        """Return the repairs of nodes that the platform itself reports, whoever requested them.
+
+        From stored outputs alone, with `run` None. None by default.
         """
         return ()
 

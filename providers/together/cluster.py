@@ -68,7 +68,11 @@ from gpuform.providers.together.regions import (
     list_in_projects,
 )
 from gpuform.providers.together.repairing import ClusterRepairRun, add_faults
-from gpuform.providers.together.repairs import build_repair_notices, decide_cluster_repairs
+from gpuform.providers.together.repairs import (
+    build_repair_notices,
+    decide_cluster_repairs,
+    list_remediations,
+)
 from gpuform.providers.together.workers import (
     add_worker_states,
     add_worker_states_to_poll,
@@ -78,6 +82,7 @@ from gpuform.providers.together.workers import (
 )
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.explanation import ExplainedRepair
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import iterate_alternatives
@@ -672,6 +677,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     ) -> Sequence[NodeRecord]:
         """Return the workers; Together reports no account."""
         return list_cluster_nodes(inputs, outputs)
+
+    @classmethod
+    def list_observed_repairs(cls, outputs: Mapping[str, Any]) -> Sequence[ExplainedRepair]:
+        """Return the latest remediation of each worker."""
+        return list_remediations(outputs)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:

@@ -28,6 +28,7 @@ from gpuform.providers.repairing import (
     parse_faults,
     parse_repair_policy,
 )
+from gpuform.schemas.explanation import ExplainedRepair
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.repair import (
     CANCEL,
@@ -393,6 +394,25 @@ def build_remediation_outputs(worker: wire.GpuWorkerNode) -> RemediationOutputs 
         reviewed_at=latest.review_time or None,
         ended_at=latest.end_time or None,
     )
+
+
+def list_remediations(outputs: Mapping[str, Any]) -> list[ExplainedRepair]:
+    """Return the latest remediation of each worker in a cluster's outputs."""
+    return [
+        ExplainedRepair(
+            node=str(worker.get("host_name") or ""),
+            mode=str(remediation.get("mode") or ""),
+            evidence=str(remediation.get("reason") or ""),
+            id=str(remediation.get("id") or ""),
+            state=str(remediation.get("state") or ""),
+            requested_by=str(remediation.get("requested_by") or ""),
+            reviewed_by=str(remediation.get("reviewed_by") or ""),
+            at=str(remediation.get("ended_at") or remediation.get("reviewed_at") or ""),
+        )
+        for worker in outputs.get("gpu_worker_nodes") or ()
+        if isinstance(worker, Mapping)
+        and isinstance(remediation := worker.get("remediation"), Mapping)
+    ]
 
 
 def _is_standard(node: Mapping[str, Any]) -> bool:

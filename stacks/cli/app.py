@@ -82,6 +82,10 @@ _COMMANDS = {
         "stack_data_commands",
         "Show a run step by step: its changes and its messages.",
     ),
+    "explain": (
+        "explain_commands",
+        "Explain who created, changed or deleted something, when and why.",
+    ),
     "lsp": (
         "server_commands",
         "Serve an editor by the Language Server Protocol, on stdin and stdout.",

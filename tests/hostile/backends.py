@@ -16,6 +16,9 @@ class Backend(Protocol):
     def expire_locks(self) -> None:
         """Expire the lock of a killed command, as a minute of the store's time does."""
 
+    def list_names(self) -> list[str]:
+        """Return the names of all stored files."""
+
     def read_files(self) -> dict[str, bytes]:
         """Return the contents of all stored files, by name."""
 
@@ -31,6 +34,9 @@ class FolderBackend:
 
     def expire_locks(self) -> None:
         """Do nothing: the kernel releases locks with their process."""
+
+    def list_names(self) -> list[str]:
+        return [str(file.relative_to(self.path)) for file in self.path.rglob("*")]
 
     def read_files(self) -> dict[str, bytes]:
         return read_folder(self.path)
@@ -62,6 +68,9 @@ class BucketBackend:
         for key in self._list_keys():
             if key.endswith(".lock") or "/.pulumi/locks/" in key:
                 self._client.delete_object(Bucket=self._name, Key=key)
+
+    def list_names(self) -> list[str]:
+        return [key.removeprefix("team/state/") for key in self._list_keys()]
 
     def _list_keys(self) -> list[str]:
         listed = self._client.list_objects_v2(Bucket=self._name)

@@ -29,6 +29,8 @@ EARLY, LET_PASS, SUMS = "early", "let pass", "sums"
 """Destroyed before its expiry; created behind a closed gate; wrong totals in a registry."""
 KILLED, IDLE = "killed", "idle"
 """A job whose node was removed; a node that was stopped without known idleness."""
+EXPLAINED = "explained"
+"""An object whose creation or deletion `gpuform explain` attributes to another run."""
 HARNESS = "harness"
 """Not gpuform's fault: a course asked for something senseless."""
 

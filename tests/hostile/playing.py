@@ -20,7 +20,14 @@ from hostile.fakes.kubernetes import render_kubeconfig
 from hostile.fakes.lens import HEALTHY
 from hostile.fakes.serving import FakePlatforms
 from hostile.fakes.simulation import PLATFORM, Simulation
-from hostile.invariants import InvariantChecker, StackKnowledge, Violation, read_knowledge
+from hostile.invariants import (
+    EXPLAINED,
+    InvariantChecker,
+    StackKnowledge,
+    Violation,
+    read_knowledge,
+)
+from hostile.lives import LifeChecker
 from hostile.machines import Machine, WarmCommandServer, start_command_server, write_slurm_commands
 from hostile.planted import CONFIG_SECRET
 from hostile.projects import PROJECTS, SECRET
@@ -143,6 +150,7 @@ class _CourseRun:
             )
         self.machines = [Machine(player.command_server, folder / "machine-0", environ)]
         self.folder, self.environ = folder, environ
+        self.lives = LifeChecker(self.simulation, self.backend, course.platform)
 
     @property
     def machine(self) -> Machine:
@@ -187,6 +195,7 @@ class _CourseRun:
                 self._run("expire", arguments)
                 self.simulation.advance(600)
         result = self._run(step.command, arguments)
+        self.lives.record_step()
         faults = ", ".join(str(item) for item in fakes.plan.applied_faults)
         fakes.plan = FaultPlan()
         self.simulation.list_lag = 0
@@ -305,6 +314,7 @@ class _CourseRun:
         self.simulation.advance(600)
         self._write_topology("base")
         result = self._run_command(self.course.last_command)
+        self.lives.record_step()
         violations = self.checker.check(result, self._read_knowledge(result), is_settled=True)
         violations += self.checker.check_step(result, self.course.last_command)
         for machine in self.machines:
@@ -315,6 +325,12 @@ class _CourseRun:
                 Violation("lost", f"{it} outlives `destroy`")
                 for it in self.checker.list_our_objects()
             ]
+        violations += [
+            Violation(EXPLAINED, text)
+            for text in self.lives.find_wrong_lives(
+                self.checker.mistaken_ids, has_succeeded=result.code == 0
+            )
+        ]
         self._record_violations(violations, result)
 
     def _record_violations(self, violations: list[Violation], result: Result) -> bool:

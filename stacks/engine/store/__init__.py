@@ -25,7 +25,7 @@ from gpuform.stacks.engine.store.backups import (
 )
 from gpuform.stacks.engine.store.lease import OtherStacks, Owners, find_owners
 from gpuform.stacks.engine.store.lock import LockFile, LockTimeout, StackLock, encode_lock, get_user
-from gpuform.stacks.engine.store.runs import IN_PROGRESS, HistoryEntry
+from gpuform.stacks.engine.store.runs import IN_PROGRESS, HistoryEntry, RunHistory
 from gpuform.stacks.engine.store.segments import (
     SegmentLog,
     UnsavedFile,
@@ -50,6 +50,7 @@ __all__ = [
     "LockTimeout",
     "OtherStacks",
     "Owners",
+    "RunHistory",
     "SealedState",
     "SegmentLog",
     "StackLock",

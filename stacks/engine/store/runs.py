@@ -138,6 +138,13 @@ class RunHistory:
         """Return gpuform's log beside an entry, as given to `add`, or None."""
         return self._read_file(name, "log")[1]
 
+    def read_state(self, name: str) -> bytes | None:
+        """Return the copy of the checkpoint at the end of an operation, or None without one.
+
+        Raises DamagedFile if it cannot be unpacked.
+        """
+        return self._read_file(name, "checkpoint")[1]
+
     def begin(self, entry: HistoryEntry) -> str:
         """Record the beginning of an operation; return the entry's name for `add`."""
         name = self._create_entry_name()

@@ -27,9 +27,9 @@ def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
         _copy_with(
             change,
             changes=tuple(_mask_change(c, redactor) for c in change.changes),
-            before=_redact_value(change.before, redactor),
-            after=_redact_value(change.after, redactor),
-            leaving=_redact_value(change.leaving, redactor),
+            before=redact_value(change.before, redactor),
+            after=redact_value(change.after, redactor),
+            leaving=redact_value(change.leaving, redactor),
             in_use=redactor.redact(change.in_use),
             others=tuple(redactor.redact(name) for name in change.others),
         )
@@ -40,10 +40,10 @@ def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
         changes=tuple(changes),
         outputs=tuple(_mask_change(output, redactor) for output in plan.outputs),
         unchecked=tuple(redactor.redact(note) for note in plan.unchecked),
-        notices=_redact_value(plan.notices, redactor),
-        cost=_redact_value(plan.cost, redactor),
-        rehearsal=_redact_value(plan.rehearsal, redactor),
-        gates=None if plan.gates is None else _redact_value(plan.gates, redactor),
+        notices=redact_value(plan.notices, redactor),
+        cost=redact_value(plan.cost, redactor),
+        rehearsal=redact_value(plan.rehearsal, redactor),
+        gates=None if plan.gates is None else redact_value(plan.gates, redactor),
     )
 
 
@@ -80,17 +80,17 @@ def _contains_secret(value: Any, redactor: Redactor) -> bool:
     return value is not None and redactor.contains_secret(str(value))
 
 
-def _redact_value(value: Any, redactor: Redactor) -> Any:
+def redact_value(value: Any, redactor: Redactor) -> Any:
     """Return the value with the secrets masked in all strings, also of nested models and tuples.
 
     Lists, mappings and enumerations stay as they are.
     """
     if isinstance(value, BaseModel):
         redacted_fields = {
-            name: _redact_value(getattr(value, name), redactor) for name in type(value).model_fields
+            name: redact_value(getattr(value, name), redactor) for name in type(value).model_fields
         }
         return _copy_with(value, **redacted_fields)
     if isinstance(value, tuple):
-        return tuple(_redact_value(item, redactor) for item in value)
+        return tuple(redact_value(item, redactor) for item in value)
     is_text = isinstance(value, str) and not isinstance(value, StrEnum)
     return redactor.redact(value) if is_text else value

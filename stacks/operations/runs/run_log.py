@@ -8,13 +8,13 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Literal
+from typing import Final
 
 from gpuform.providers.context import Clock, SystemClock
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import Plan, PlanAction
-from gpuform.schemas.stacks_plan import LoggedNode, LogLine, RunLog
+from gpuform.schemas.stacks_plan import LoggedNode, LogLine, RunLog, UnfinishedStep
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -34,8 +34,6 @@ from gpuform.stacks.engine.values import PropertyMap, collect_secret_texts
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.pricing.usage import list_entry_nodes
 from gpuform.stacks.review.text import step_text
-
-Approval = Literal["", "confirmed", "saved_plan", "unasked"]
 
 
 class Stopwatch:
@@ -114,12 +112,8 @@ class RunLogger:
         elif isinstance(event, SkippedCheck):
             self._add_line(event="unchecked", text=event.text)
 
-    def build_log(
-        self, plan: Plan, stack: Stack, outcome: Outcome, approval: Approval = ""
-    ) -> RunLog:
+    def build_log(self, plan: Plan, stack: Stack, outcome: Outcome) -> RunLog:
         """Return the logged lines and the plan without unchanged resources, with secrets masked.
-
-        `approval` says how the plan was approved; empty for unknown.
 
         Secrets of the configuration are masked everywhere. Secrets of the state and outputs are
         masked in messages only, because programs print there: there may be as many secrets as
@@ -149,7 +143,7 @@ class RunLogger:
         changes = tuple(change for change in plan.changes if change.action is not PlanAction.SAME)
         masked_plan = mask_plan(plan.model_copy(update={"changes": changes}), config_secrets)
         digest = hashlib.sha256(masked_plan.model_dump_json().encode()).hexdigest()
-        return RunLog(plan=masked_plan, lines=lines, plan_digest=digest, approval=approval)
+        return RunLog(plan=masked_plan, lines=lines, plan_digest=digest)
 
     def _start(self, step: Step) -> None:
         """Note the start of a step, and add a line; a refresh gets no line."""
@@ -204,9 +198,29 @@ def _describe_objects(step: Step) -> dict[str, object]:
     }
 
 
+def list_unfinished_steps(stack: Stack) -> tuple[UnfinishedStep, ...]:
+    """Return the steps of interrupted runs that a stack still has when a run opens it.
+
+    The run resolves them, so that no state names them afterwards.
+    """
+    pending = [
+        UnfinishedStep(urn=operation.resource.urn, type=operation.type, id=operation.resource.id)
+        for operation in stack.snapshot.pending_operations
+    ]
+    creates = [
+        UnfinishedStep(urn=intent.urn, type="creating", id=intent.id or "")
+        for intent in stack.get_intents().list_all()
+        if intent.urn
+    ]
+    return (*pending, *creates)
+
+
 def _build_nodes(nodes: Iterable[tuple[str, str]]) -> tuple[LoggedNode, ...]:
     """Return nodes of a log from pairs of id and name, sorted."""
-    return tuple(LoggedNode(id=node_id, name=name) for node_id, name in sorted(nodes))
+    return tuple(
+        LoggedNode(id=node_id, name=name)
+        for node_id, name in sorted(nodes, key=lambda node: node[1])
+    )
 
 
 def collect_secrets(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:

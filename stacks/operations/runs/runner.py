@@ -16,6 +16,7 @@ from gpuform.providers.context import RunContext, use_run_context, write_trace
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
+from gpuform.schemas.stacks_plan import UnfinishedStep
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.deployment import (
     DEFAULT_PARALLEL,
@@ -67,7 +68,7 @@ from gpuform.stacks.operations.runs.results import (
     RunResult,
     convert_outputs,
 )
-from gpuform.stacks.operations.runs.run_log import Approval, RunLogger, Stopwatch
+from gpuform.stacks.operations.runs.run_log import RunLogger, Stopwatch, list_unfinished_steps
 from gpuform.stacks.operations.runs.saved_plans import (
     SavedPlan,
     build_constraint,
@@ -125,6 +126,7 @@ def run_operation(
             )
         # Opened under the lock: what is read now is what the run changes.
         stack = selected.open(exclusive=lock is not None)
+        unfinished = list_unfinished_steps(stack) if lock else ()
         lock_holder = "" if lock else describe_lock_holder(workspace, name)
         _warn_of_other_runs(callbacks, lock_holder, stack.recovered)
         emulated = resources.enter_context(enter_environment(stack, emulate=options.emulate))
@@ -132,11 +134,7 @@ def run_operation(
         stack = _prepare_stack(
             selected, options, stack, callbacks, lock, is_planned=saved_plan is not None
         )
-        if options.exclude_protected:
-            protected_urns = (
-                resource.urn for resource in stack.snapshot.resources if resource.protect
-            )
-            options = replace(options, exclude=(*options.exclude, *protected_urns))
+        options = _exclude_protected_resources(options, stack)
         log, restart_log = resources.enter_context(_open_event_log(options.event_log))
         resources.enter_context(_write_profile(options.profile))
         rehearse = partial(_find_rehearsal, selected, callbacks, saved_plan)
@@ -155,6 +153,7 @@ def run_operation(
             emulated=emulated,
             lock_holder=lock_holder,
             restart_log=restart_log,
+            unfinished=unfinished,
         ).run()
     if options.remove and not options.preview_only and result.succeeded:
         # After the run has given its lock back: the removal takes the lock itself.
@@ -173,6 +172,14 @@ def _find_rehearsal(
     if saved_plan is not None:
         return saved_plan.plan.rehearsal
     return callbacks.rehearse(selected, plan) if callbacks.rehearse else None
+
+
+def _exclude_protected_resources(options: RunOptions, stack: Stack) -> RunOptions:
+    """Return the options without the stack's protected resources, if they ask for that."""
+    if not options.exclude_protected:
+        return options
+    protected_urns = (resource.urn for resource in stack.snapshot.resources if resource.protect)
+    return replace(options, exclude=(*options.exclude, *protected_urns))
 
 
 def _prepare_stack(
@@ -289,7 +296,8 @@ class PlannedRun:
     """One operation on an open stack, which is locked if anything may change.
 
     `check_preview` receives the preview's outcome, and raises an error to stop the operation.
-    `restart_log` empties the event log before each run of the engine.
+    `restart_log` empties the event log before each run of the engine. `unfinished` are the steps of
+    interrupted runs, for the log.
     """
 
     selected: SelectedStack
@@ -306,6 +314,7 @@ class PlannedRun:
     emulated: bool = False
     lock_holder: str = ""
     restart_log: Callable[[], None] = lambda: None
+    unfinished: tuple[UnfinishedStep, ...] = ()
 
     def run(self) -> RunResult:
         """Preview the operation where needed, have the plan confirmed, and apply the plan.
@@ -364,7 +373,9 @@ class PlannedRun:
         run_ended, outcome = self._run_deployment(
             run_context, preview=False, constraint=constraint, logger=logger
         )
-        log = logger.build_log(run_ended.plan, self.stack, outcome, self._approval)
+        log = logger.build_log(run_ended.plan, self.stack, outcome).model_copy(
+            update={"approval": self._approval, "unfinished": self.unfinished}
+        )
         self.stack.finish(history_run, outcome, log.model_dump_json(exclude_defaults=True).encode())
         forget_deleted_objects(self.stack, outcome.snapshot, self.callbacks.warn)
         self.expiry.forget_existing(outcome)
@@ -392,7 +403,7 @@ class PlannedRun:
         return options.preview_only or self.saved_plan is not None or is_asked
 
     @property
-    def _approval(self) -> Approval:
+    def _approval(self) -> str:
         """Return how the plan of this run was approved, for the log."""
         if self.saved_plan is not None:
             return "saved_plan"

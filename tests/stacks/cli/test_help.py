@@ -88,7 +88,7 @@ def test_the_list_of_commands_is_complete() -> None:
         ),
         *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review"),
         *("test", "lsp", "mcp"),
-        *("login", "logout", "state recover", "logs", "doctor", "graph", "convert"),
+        *("login", "logout", "state recover", "logs", "explain", "doctor", "graph", "convert"),
         *(
             "import",
             "orphans",

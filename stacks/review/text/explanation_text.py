@@ -1,0 +1,179 @@
+"""Render the life of a resource, node or object, for `gpuform explain`."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gpuform.schemas.explanation import (
+    ExplainedRepair,
+    ExplainedRun,
+    Explanation,
+    LifeEvent,
+    TestFigure,
+)
+from gpuform.schemas.safe_text import escape_invisible
+from gpuform.stacks.engine.urn import name_of, type_of
+from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.summary_text import format_money
+from gpuform.stacks.review.value_text import short_type
+
+_DIGEST_LENGTH: Final = 12
+"""Characters of a digest or commit, as git abbreviates them."""
+
+_MAX_NODES: Final = 5
+_APPROVALS: Final = {
+    "confirmed": "confirmed by a person",
+    "saved_plan": "saved and reviewed before the run",
+    "unasked": "applied without a question",
+}
+_STYLES: Final = {
+    "created": "add",
+    "added": "add",
+    "deleted": "remove",
+    "removed": "remove",
+    "missing": "error",
+    "failed": "error",
+}
+
+
+def render_explanation(explanation: Explanation, *, paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield what the name is, what happened, its tests, repairs and cost, and the runs."""
+    yield from _render_title(explanation, paint)
+    yield ""
+    yield paint("bold", "What happened:")
+    for event in explanation.events:
+        yield from _render_event(event, explanation.kind, paint)
+    if not explanation.events:
+        yield "  nothing that a run has recorded"
+    if explanation.tests:
+        yield ""
+        yield paint("bold", "Tests:")
+        yield from (f"  {_format_figure(figure, paint)}" for figure in explanation.tests)
+    if explanation.repairs:
+        yield ""
+        yield paint("bold", "Repairs:")
+        yield from (f"  {_format_repair(repair)}" for repair in explanation.repairs)
+    if explanation.cost:
+        yield ""
+        yield paint("bold", "Cost:")
+        yield from _render_cost(explanation)
+    if explanation.runs:
+        yield ""
+        yield paint("bold", "Runs:")
+        for run in explanation.runs:
+            yield from _render_run(run)
+    for text in explanation.unknown:
+        yield paint("warning", f"note: {escape_invisible(text)}")
+
+
+def _render_title(explanation: Explanation, paint: Paint) -> Iterator[str]:
+    """Yield what the name is, whether it exists, its URNs and its ids."""
+    existence = "" if explanation.exists else ", which no longer exists"
+    yield paint("bold", f"{explanation.kind} {escape_invisible(explanation.name)}{existence}")
+    for urn in explanation.urns:
+        owner = "of " if explanation.kind == "node" else ""
+        yield f"  {owner}{short_type(type_of(urn))} {escape_invisible(name_of(urn))}  {urn}"
+    for object_id in explanation.ids:
+        yield f"  id {escape_invisible(object_id)}"
+
+
+def _render_event(event: LifeEvent, kind: str, paint: Paint) -> Iterator[str]:
+    """Yield the line of an event, and a line for each changed property."""
+    subject = f"node {event.node or event.node_id} " if event.node and kind != "node" else ""
+    action = paint(_STYLES.get(event.action, ""), f"{escape_invisible(subject)}{event.action}")
+    details = [_describe_author(event)]
+    if event.id and kind == "resource" and not event.node:
+        details.append(f"id {event.id}")
+    line = f"  {event.time or 'time unknown':<20}  {action} {', '.join(details)}"
+    yield f"{line}: {escape_invisible(event.reason)}" if event.reason else line
+    if kind == "node" or not event.node:
+        yield from (f"{'':24}{escape_invisible(change)}" for change in event.changes)
+
+
+def _describe_author(event: LifeEvent) -> str:
+    """Return which run did it, and which run before it may have begun."""
+    if event.run is None:
+        return "by no recorded run"
+    if event.begun_by:
+        runs = f"run{'s' if len(event.begun_by) > 1 else ''} {', '.join(map(str, event.begun_by))}"
+        return f"by run {event.run} ({runs} ended early, and may have begun it)"
+    return f"by run {event.run}"
+
+
+def _format_figure(figure: TestFigure, paint: Paint) -> str:
+    """Return a line: time, test, result with figures, nodes and the reason of a failure."""
+    result = paint("" if figure.passed else "error", "passed" if figure.passed else "failed")
+    parts = [result]
+    if figure.measured is not None:
+        parts.append(f"{figure.measured:g} {figure.unit}".strip())
+    if figure.required is not None:
+        parts.append(f"required {figure.required:g} {figure.unit}".strip())
+    nodes = _join_nodes(figure.nodes)
+    because = f": {escape_invisible(figure.because)}" if figure.because else ""
+    name = escape_invisible(f"{figure.certification} {figure.category}")
+    return f"{figure.at or 'time unknown':<20}  {name} {', '.join(parts)} on {nodes}{because}"
+
+
+def _join_nodes(nodes: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
+    more = f" and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
+    return escape_invisible(", ".join(nodes[:_MAX_NODES]) or "no node") + more
+
+
+def _format_repair(repair: ExplainedRepair) -> str:
+    """Return a line: time, node, kind, author, state, and the evidence."""
+    authors = [f"by run {repair.run}" if repair.run else ""]
+    authors += [f"requested by {repair.requested_by}" if repair.requested_by else ""]
+    authors += [f"reviewed by {repair.reviewed_by}" if repair.reviewed_by else ""]
+    parts = [f"{repair.node} {repair.mode}", *authors, repair.state]
+    line = f"{repair.at or 'time unknown':<20}  {', '.join(filter(None, parts))}"
+    evidence = f": {repair.evidence}" if repair.evidence else ""
+    return escape_invisible(f"{line}{evidence}")
+
+
+def _render_cost(explanation: Explanation) -> Iterator[str]:
+    """Yield a line for each currency: the total, the hours, and the cost of an hour now."""
+    for cost in explanation.cost:
+        total = f"{format_money(cost.total, cost.currency)} in {cost.hours:g} h"
+        now = f", now {format_money(cost.hourly, cost.currency)}/h" if cost.hourly else ""
+        share = ", its share of the resource" if explanation.kind == "node" else ""
+        yield f"  {total} at the present prices{now}{share}"
+
+
+def _render_run(run: ExplainedRun) -> Iterator[str]:
+    """Yield a run's result and times, then who ran it, the plan, the message and the page."""
+    end = f" to {run.ended_at}" if run.ended_at else ", its end is not recorded"
+    yield escape_invisible(f"  run {run.number}: {run.kind} {run.result}, {run.started_at}{end}")
+    lines = [
+        ", ".join(_list_origin_parts(run)),
+        ", ".join(_list_plan_parts(run)),
+        f'"{run.message}"' if run.message else "",
+        run.url,
+    ]
+    yield from (f"    {escape_invisible(line)}" for line in lines if line)
+
+
+def _list_origin_parts(run: ExplainedRun) -> Iterator[str]:
+    """Yield who ran, the program, the commit, the pull request and the CI job, as far as known."""
+    author = f"{run.user} on {run.host}" if run.user and run.host else run.user or run.host
+    if author:
+        yield f"by {author}"
+    yield run.engine
+    if run.commit:
+        dirty = " (dirty)" if run.is_dirty else ""
+        branch = f" of {run.branch}" if run.branch else ""
+        yield f"commit {run.commit[:_DIGEST_LENGTH]}{branch}{dirty}"
+    if run.pull_request:
+        yield f"pull request {run.pull_request}"
+    if run.ci_job:
+        yield run.ci_job
+
+
+def _list_plan_parts(run: ExplainedRun) -> Iterator[str]:
+    """Yield the digest of the plan, and how and by whom it was approved, as far as known."""
+    if run.plan_digest:
+        made = f" of {run.plan_made_at}" if run.plan_made_at else ""
+        yield f"plan {run.plan_digest[:_DIGEST_LENGTH]}{made}"
+    if run.approval:
+        yield _APPROVALS[run.approval]
+    if run.approved_by:
+        yield f"approved by {run.approved_by}"
