@@ -9,7 +9,8 @@ import keyword
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
@@ -58,6 +59,9 @@ def _read_if_exists(path: Path) -> str | None:
 
 _TYPING = ("TYPE_CHECKING", "Any", "Literal", "NotRequired", "TypedDict", "Unpack")
 _WIDTH = 100
+_ARGUMENTS, _VALUES = "Arguments", "Values"
+_POLICIES = "gpuform.schemas.policies."
+"""The modules whose models are inputs on several platforms."""
 MODULE_HEAD = '''"""{title}'s resources for programs.
 
 Generated from the input models: python -m gpuform.providers.codegen{which}
@@ -70,6 +74,15 @@ import pulumi
 {imports}
 
 __all__ = [{exports}]
+'''
+SHARED_HEAD = '''"""The types of arguments and outputs that resources of several platforms have.
+
+Generated from the input models: python -m gpuform.providers.codegen
+"""
+
+{standard}
+
+import pulumi
 '''
 CLASS_TEMPLATE = '''
 
@@ -109,53 +122,97 @@ def _parse_platform(name: str) -> Platform:
 def generate_files(platforms: Sequence[Platform] = ()) -> Iterator[tuple[Path, str]]:
     """Yield path and text of each module of resource classes, formatted as by ruff.
 
-    Without `platforms`, for gpuform's own platforms.
+    Without `platforms`, for gpuform's own platforms, with the module of the types they share.
     """
     for platform in platforms or list_own_platforms().values():
         package = import_module(platform.package)
         yield Path(package.__path__[0]) / "resources.py", _render_module(platform)
+    if not platforms:
+        body = "".join(_render_types(_collect_shared_types()))
+        head = SHARED_HEAD.format(standard=_render_standard_imports(body))
+        yield Path(__file__).with_name("shared_types.py"), head + body
 
 
 def _render_module(platform: Platform) -> str:
     """Return the Python module with a platform's argument types and resource classes."""
     lifecycles = {kind: load_lifecycle_class(platform.name, kind) for kind in platform.lifecycles}
-    imports = sorted(
-        [
-            "from gpuform.providers.resource import PlatformResource",
-            *(
-                f"from {lifecycle_class.__module__} import {lifecycle_class.__name__}"
-                for lifecycle_class in lifecycles.values()
-            ),
-        ]
-    )
     exports = ", ".join(f'"{kind}"' for kind in sorted(lifecycles))
-    parts: list[str] = []
-    models: dict[str, type[BaseModel]] = {}
-    for lifecycle in lifecycles.values():
-        _collect_models(lifecycle.inputs, models)
-    choices: dict[str, tuple[str, ...]] = {}
-    dicts = [_render_typed_dict(model, choices) for model in models.values()]
-    parts.extend(_render_alias(name, values) for name, values in choices.items())
-    parts.extend(dicts)
-    parts.append(_render_values_types(lifecycles.values()))
+    shared = _collect_shared_types()
+    types = _collect_types(lifecycles.values())
+    parts = _render_types(
+        {name: model for name, model in types.items() if shared.get(name) is not model}
+    )
     for kind, lifecycle in lifecycles.items():
         parts.append(_render_class(platform.name, kind, lifecycle))
     body = "".join(parts)
+    used = [name for name in sorted(shared, key=str.lower) if re.search(rf"\b{name}\b", body)]
+    imports = [
+        "from gpuform.providers.resource import PlatformResource",
+        *(
+            f"from {lifecycle_class.__module__} import {lifecycle_class.__name__}"
+            for lifecycle_class in lifecycles.values()
+        ),
+        *([_render_import("gpuform.providers.shared_types", used)] if used else ()),
+    ]
+    head = MODULE_HEAD.format(
+        title=platform.title,
+        which="" if platform.name in list_own_platforms() else f" {platform.name}",
+        standard=_render_standard_imports(body),
+        imports="\n".join(sorted(imports)),
+        exports=exports,
+    )
+    return head + body
+
+
+def _render_types(types: Mapping[str, type[BaseModel]]) -> list[str]:
+    """Return the Python code of types, by their names, and of the enumerations in them."""
+    choices: dict[str, tuple[str, ...]] = {}
+    arguments, values = (
+        {name: model for name, model in types.items() if name.endswith(suffix)}
+        for suffix in (_ARGUMENTS, _VALUES)
+    )
+    dicts = [_render_typed_dict(model, choices) for model in arguments.values()]
+    aliases = (_render_alias(name, members) for name, members in choices.items())
+    return [*aliases, *dicts, _render_values_types(values)]
+
+
+def _render_standard_imports(body: str) -> str:
+    """Return the imports from the standard library that the code in `body` needs."""
     standard = {
         "collections.abc": [name for name in ("Mapping", "Sequence") if f"{name}[" in body],
         "typing": [name for name in _TYPING if re.search(rf"\b{name}\b", body)],
     }
-    lines = (
-        f"from {module} import {', '.join(names)}" for module, names in standard.items() if names
-    )
-    head = MODULE_HEAD.format(
-        title=platform.title,
-        which="" if platform.name in list_own_platforms() else f" {platform.name}",
-        standard="\n".join(lines),
-        imports="\n".join(imports),
-        exports=exports,
-    )
-    return head + body
+    return "\n".join(_render_import(module, names) for module, names in standard.items() if names)
+
+
+def _render_import(module: str, names: Sequence[str]) -> str:
+    """Return an import on one line, or with a name on each line where one line is too long."""
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= _WIDTH:
+        return line
+    return "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
+
+
+def _collect_types(lifecycles: Iterable[type[Lifecycle[Any, Any]]]) -> dict[str, type[BaseModel]]:
+    """Return the models of all inputs and of objects among outputs, by the names of their types."""
+    types: dict[str, type[BaseModel]] = {}
+    for lifecycle in lifecycles:
+        _collect_models(lifecycle.inputs, types)
+        for name in lifecycle.list_property_names():
+            _collect_output_models(_get_property_field(lifecycle, name).annotation, types)
+    return types
+
+
+@cache
+def _collect_shared_types() -> Mapping[str, type[BaseModel]]:
+    """Return the policies among the types of gpuform's own platforms, by the names of types."""
+    return {
+        name: model
+        for platform in list_own_platforms().values()
+        for kind in platform.lifecycles
+        for name, model in _collect_types([load_lifecycle_class(platform.name, kind)]).items()
+        if model.__module__.startswith(_POLICIES)
+    }
 
 
 def _collect_models(model: type[BaseModel], models: dict[str, type[BaseModel]]) -> None:
@@ -217,7 +274,8 @@ def _render_argument_type(
 ) -> str:
     """Render the type of an argument.
 
-    A closed enumeration gets a named alias, added to `enumerations`.
+    A closed enumeration gets a named alias, added to `enumerations`. Raises ValueError for a second
+    enumeration of the same name with other values.
     """
     bare_type = _strip_annotation(annotation)
     if get_origin(bare_type) in (Union, UnionType):
@@ -226,7 +284,9 @@ def _render_argument_type(
         )
     if get_origin(bare_type) is Literal:
         alias = "".join(word.capitalize() for word in name.split("_"))
-        enumerations[alias] = tuple(map(str, get_args(bare_type)))
+        values = tuple(map(str, get_args(bare_type)))
+        if enumerations.setdefault(alias, values) != values:
+            raise ValueError(f"{alias} has the values {values} and {enumerations[alias]}")
         return alias
     if get_origin(bare_type) in (list, tuple):
         item = _render_argument_type(name, get_args(bare_type)[0], enumerations)
@@ -279,12 +339,12 @@ def _is_optional(annotation: Any) -> bool:
 
 def _format_arguments_name(model: type[BaseModel]) -> str:
     """Return the name of the TypedDict for an input model: `DrainArguments` for `DrainInputs`."""
-    return model.__name__.removesuffix("Inputs") + "Arguments"
+    return model.__name__.removesuffix("Inputs") + _ARGUMENTS
 
 
 def _format_values_name(model: type[BaseModel]) -> str:
     """Return the name of the TypedDict for an object among outputs: `DrainValues`."""
-    return model.__name__.removesuffix("Inputs").removesuffix("Outputs") + "Values"
+    return model.__name__.removesuffix("Inputs").removesuffix("Outputs") + _VALUES
 
 
 def _get_property_field(lifecycle: type[Lifecycle[Any, Any]], name: str) -> FieldInfo:
@@ -292,16 +352,12 @@ def _get_property_field(lifecycle: type[Lifecycle[Any, Any]], name: str) -> Fiel
     return lifecycle.outputs.model_fields.get(name) or lifecycle.inputs.model_fields[name]
 
 
-def _render_values_types(lifecycles: Iterable[type[Lifecycle[Any, Any]]]) -> str:
-    """Return the Python code of the types of all objects among the outputs; may be empty.
+def _render_values_types(models: Mapping[str, type[BaseModel]]) -> str:
+    """Return the Python code of the types of objects among outputs; may be empty.
 
     Only type checkers see the TypedDicts: Pulumi converts outputs by their annotations, and knows
     objects as `dict[str, Any]`.
     """
-    models: dict[str, type[BaseModel]] = {}
-    for lifecycle in lifecycles:
-        for name in lifecycle.list_property_names():
-            _collect_output_models(_get_property_field(lifecycle, name).annotation, models)
     if not models:
         return ""
     classes = "\n".join(_render_values_type(name, model) for name, model in models.items())

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 def render_files() -> Iterator[tuple[Path, str]]:
     """Yield the path of each generated file, relative to the repository's folder, and its text."""
     for path, text in codegen.generate_files():
-        yield Path("providers", path.parent.name, path.name), text
+        yield Path("providers", path.relative_to(Path(codegen.__file__).parent)), text
     schema = json.dumps(build_package_schema(), indent=2, ensure_ascii=False)
     yield Path("providers/plugin/schema.json"), f"{schema}\n"
     yield Path("schemas/topology.schema.json"), render_topology_schema()

@@ -11,25 +11,9 @@ import pulumi
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.gpu_node import GpuNodeLifecycle
 from gpuform.providers.resource import PlatformResource
+from gpuform.providers.shared_types import ScheduledDrainArguments, ScheduledDrainValues
 
 __all__ = ["Cluster", "GpuNode"]
-
-Via = Literal[
-    "exec",
-    "ssh",
-    "local",
-]
-
-DrainBy = Literal[
-    "scontrol",
-    "slinky",
-]
-
-OnBusy = Literal[
-    "wait",
-    "fail",
-    "evict",
-]
 
 CreateMode = Literal[
     "parser",
@@ -187,57 +171,6 @@ class ClusterMetadataArguments(TypedDict):
     additional_info: NotRequired[pulumi.Input[Any] | None]
     """Other facts: any value. Pass a pulumi.Output.secret if the value contains a secret, such as a
     join command."""
-
-
-class KubernetesArguments(TypedDict):
-    """The Kubernetes that schedules jobs on the nodes. A node has the same name there."""
-
-    kubeconfig: NotRequired[pulumi.Input[str] | None]
-    """Path of a kubeconfig on this machine; ~/.kube/config when not declared."""
-    context: NotRequired[pulumi.Input[str] | None]
-    """Context in the kubeconfig; the current one if not declared."""
-
-
-class SlurmArguments(TypedDict):
-    """How gpuform reaches a cluster's Slurm. A setting of gpuform, never sent to the platform."""
-
-    via: NotRequired[pulumi.Input[Via] | None]
-    """exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
-    commands are installed on this machine."""
-    namespace: NotRequired[pulumi.Input[str] | None]
-    """exec: namespace of Slurm."""
-    pod_selector: NotRequired[pulumi.Input[str] | None]
-    """exec: labels of the pods in which commands can be run; a running one is used."""
-    container: NotRequired[pulumi.Input[str] | None]
-    """exec: the container of the pod."""
-    host: NotRequired[pulumi.Input[str] | None]
-    """ssh: the login node, or a Host of your SSH configuration."""
-    user: NotRequired[pulumi.Input[str] | None]
-    """ssh: name to log in with; the name in your SSH configuration when not declared."""
-    port: NotRequired[pulumi.Input[int] | None]
-    """ssh: port of the login node."""
-    sudo: NotRequired[pulumi.Input[bool] | None]
-    """Whether to run changing commands with `sudo`, without a password; true by default with
-    ssh."""
-    drain_by: NotRequired[pulumi.Input[DrainBy] | None]
-    """How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which Slinky
-    1.3 and newer follow."""
-
-
-class ScheduledDrainArguments(TypedDict):
-    """What to do about the jobs on removed nodes, and which scheduler to ask."""
-
-    on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or evict
-    the jobs."""
-    wait_minutes: NotRequired[pulumi.Input[int] | None]
-    """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this time,
-    no node is removed."""
-    kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
-    """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
-    jobs."""
-    slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
-    """The Slurm to ask for jobs; exec needs kubernetes, too."""
 
 
 class ClusterArguments(TypedDict):
@@ -443,54 +376,6 @@ if TYPE_CHECKING:
         """Other facts: any value. Pass a pulumi.Output.secret if the value contains a secret, such
         as a join command."""
 
-    class KubernetesValues(TypedDict):
-        """The Kubernetes that schedules jobs on the nodes."""
-
-        kubeconfig: NotRequired[str]
-        """Path of a kubeconfig on this machine; ~/.kube/config when not declared."""
-        context: NotRequired[str]
-        """Context in the kubeconfig; the current one if not declared."""
-
-    class SlurmValues(TypedDict):
-        """How gpuform reaches a cluster's Slurm."""
-
-        via: NotRequired[str]
-        """exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where
-        Slurm's commands are installed on this machine."""
-        namespace: NotRequired[str]
-        """exec: namespace of Slurm."""
-        pod_selector: NotRequired[str]
-        """exec: labels of the pods in which commands can be run; a running one is used."""
-        container: NotRequired[str]
-        """exec: the container of the pod."""
-        host: NotRequired[str]
-        """ssh: the login node, or a Host of your SSH configuration."""
-        user: NotRequired[str]
-        """ssh: name to log in with; the name in your SSH configuration when not declared."""
-        port: NotRequired[int]
-        """ssh: port of the login node."""
-        sudo: NotRequired[bool]
-        """Whether to run changing commands with `sudo`, without a password; true by default with
-        ssh."""
-        drain_by: NotRequired[str]
-        """How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which
-        Slinky 1.3 and newer follow."""
-
-    class ScheduledDrainValues(TypedDict):
-        """What to do about the jobs on removed nodes, and which scheduler to ask."""
-
-        on_busy: NotRequired[str]
-        """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or
-        evict the jobs."""
-        wait_minutes: NotRequired[int]
-        """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this
-        time, no node is removed."""
-        kubernetes: NotRequired[KubernetesValues]
-        """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
-        jobs."""
-        slurm: NotRequired[SlurmValues]
-        """The Slurm to ask for jobs; exec needs kubernetes, too."""
-
     class UrlMapValues(TypedDict):
         """The addresses of the cluster's services."""
 
@@ -545,9 +430,6 @@ else:
     TotalNetworkValues = dict[str, Any]
     ConfigValues = dict[str, Any]
     ClusterMetadataValues = dict[str, Any]
-    KubernetesValues = dict[str, Any]
-    SlurmValues = dict[str, Any]
-    ScheduledDrainValues = dict[str, Any]
     UrlMapValues = dict[str, Any]
     TotalsValues = dict[str, Any]
 

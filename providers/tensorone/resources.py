@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, Unpack
 import pulumi
 
 from gpuform.providers.resource import PlatformResource
+from gpuform.providers.shared_types import (
+    IdleArguments,
+    IdleValues,
+    NodeFaultValues,
+    ScheduleArguments,
+    ScheduleValues,
+)
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
 
 __all__ = ["Cluster"]
@@ -40,18 +47,6 @@ GpuType = Literal[
     "T4",
     "RTX3090",
 ]
-
-Days = Literal[
-    "mon",
-    "tue",
-    "wed",
-    "thu",
-    "fri",
-    "sat",
-    "sun",
-]
-
-Then = Literal["stop"]
 
 State = Literal[
     "running",
@@ -119,35 +114,6 @@ class OnNoCapacityArguments(TypedDict):
     """The alternatives for a new cluster, in this order."""
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     """How long to keep trying, in minutes."""
-
-
-class ScheduleArguments(TypedDict):
-    """The hours in which a resource runs. Outside of them `gpuform expire` stops it."""
-
-    days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]
-    """The days on which the resource starts; all when not declared."""
-    start: pulumi.Input[str]
-    """When the resource starts, in time_zone."""
-    stop: pulumi.Input[str]
-    """When the resource stops: on the next day if the time is not after start; 24:00 is
-    midnight."""
-    time_zone: pulumi.Input[str]
-    """IANA name of the time zone. When daylight saving time skips a time, the moment of the change
-    counts; when a time occurs twice, start is the first and stop the second."""
-
-
-IdleArguments = TypedDict(
-    "IdleArguments",
-    {
-        # Utilization in percent below which a GPU is idle.
-        "below": pulumi.Input[str],
-        # How long the GPUs must be idle without a break, 30m to 7d.
-        "for": pulumi.Input[str],
-        # The action of `gpuform expire`: stop, the default.
-        "then": NotRequired[pulumi.Input[Then] | None],
-    },
-)
-"""When the GPUs of the resource count as idle; then `gpuform expire` stops the resource."""
 
 
 class ClusterArguments(TypedDict):
@@ -283,30 +249,6 @@ if TYPE_CHECKING:
         wait_minutes: NotRequired[int]
         """How long to keep trying, in minutes."""
 
-    class ScheduleValues(TypedDict):
-        """The hours in which a resource runs."""
-
-        days: NotRequired[list[str]]
-        """The days on which the resource starts; all when not declared."""
-        start: str
-        """When the resource starts, in time_zone."""
-        stop: str
-        """When the resource stops: on the next day if the time is not after start; 24:00 is
-        midnight."""
-        time_zone: str
-        """IANA name of the time zone. When daylight saving time skips a time, the moment of the
-        change counts; when a time occurs twice, start is the first and stop the second."""
-
-    IdleValues = TypedDict(
-        "IdleValues",
-        {
-            "below": str,
-            "for": str,
-            "then": NotRequired[str],
-        },
-    )
-    """When the GPUs of the resource count as idle; then `gpuform expire` stops the resource."""
-
     class SshConnectionValues(TypedDict):
         host: str
         """Host to log in to."""
@@ -326,29 +268,6 @@ if TYPE_CHECKING:
         """The network from which the rule allows connections."""
         description: NotRequired[str]
         """Purpose of the rule."""
-
-    class NodeFaultValues(TypedDict):
-        """A broken node, as last observed."""
-
-        node: str
-        """Name of the node on the platform."""
-        cause: str
-        """Source of the report: platform, not_ready, overheated or failed_certification."""
-        because: str
-        """The fault, in the words of its source."""
-        since: str
-        """When the fault began, in UTC; empty: unknown."""
-        mode: str
-        """The repair that the platform proposes, if any."""
-        id: str
-        """The platform's id of the proposed repair, if any."""
-        instance: str
-        """The machine of the node."""
-        advised: str
-        """The repair that the rule for the evidence asks for; NONE: no repair. Empty: there is no
-        rule."""
-        rule: str
-        """The rule for the evidence, if there is one."""
 
     class AlertValues(TypedDict):
         type: NotRequired[str]
@@ -400,11 +319,8 @@ else:
     ClusterRepairValues = dict[str, Any]
     AlternativeValues = dict[str, Any]
     OnNoCapacityValues = dict[str, Any]
-    ScheduleValues = dict[str, Any]
-    IdleValues = dict[str, Any]
     SshConnectionValues = dict[str, Any]
     FirewallRuleValues = dict[str, Any]
-    NodeFaultValues = dict[str, Any]
     AlertValues = dict[str, Any]
     CostBreakdownValues = dict[str, Any]
     VolumeValues = dict[str, Any]

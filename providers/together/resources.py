@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, Unpack
 import pulumi
 
 from gpuform.providers.resource import PlatformResource
+from gpuform.providers.shared_types import (
+    CategoryArguments,
+    CategoryResultValues,
+    CategoryValues,
+    GapValues,
+    NodeEvidenceValues,
+    NodeFailureValues,
+    NodeFaultValues,
+    SlurmArguments,
+    SlurmValues,
+)
 from gpuform.providers.together.certification import CertificationLifecycle
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
@@ -28,17 +39,6 @@ DcgmDiagLevel = Literal[
     "DCGM_DIAG_LEVEL_MEDIUM",
     "DCGM_DIAG_LEVEL_LONG",
     "DCGM_DIAG_LEVEL_EXTENDED",
-]
-
-Via = Literal[
-    "exec",
-    "ssh",
-    "local",
-]
-
-DrainBy = Literal[
-    "scontrol",
-    "slinky",
 ]
 
 OnBusy = Literal[
@@ -89,13 +89,6 @@ AccessModes = Literal[
 Nodes = Literal[
     "new",
     "all",
-]
-
-Metric = Literal[
-    "busBandwidthGBps",
-    "algBandwidthGBps",
-    "goodputRatio",
-    "avgTFLOPsPerGPU",
 ]
 
 
@@ -250,32 +243,6 @@ class OnNoCapacityArguments(TypedDict):
     """The alternatives for a new cluster, in this order."""
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     """How long to keep trying, in minutes."""
-
-
-class SlurmArguments(TypedDict):
-    """How gpuform reaches a cluster's Slurm. A setting of gpuform, never sent to the platform."""
-
-    via: NotRequired[pulumi.Input[Via] | None]
-    """exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
-    commands are installed on this machine."""
-    namespace: NotRequired[pulumi.Input[str] | None]
-    """exec: namespace of Slurm."""
-    pod_selector: NotRequired[pulumi.Input[str] | None]
-    """exec: labels of the pods in which commands can be run; a running one is used."""
-    container: NotRequired[pulumi.Input[str] | None]
-    """exec: the container of the pod."""
-    host: NotRequired[pulumi.Input[str] | None]
-    """ssh: the login node, or a Host of your SSH configuration."""
-    user: NotRequired[pulumi.Input[str] | None]
-    """ssh: name to log in with; the name in your SSH configuration when not declared."""
-    port: NotRequired[pulumi.Input[int] | None]
-    """ssh: port of the login node."""
-    sudo: NotRequired[pulumi.Input[bool] | None]
-    """Whether to run changing commands with `sudo`, without a password; true by default with
-    ssh."""
-    drain_by: NotRequired[pulumi.Input[DrainBy] | None]
-    """How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which Slinky
-    1.3 and newer follow."""
 
 
 class ClusterDrainArguments(TypedDict):
@@ -446,39 +413,6 @@ class VolumeClaimArguments(TypedDict):
     """Access modes. Default: ReadWriteMany with volume_name, else ReadWriteOnce. (replaces)"""
     labels: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
     """Labels of the claim."""
-
-
-class BatchJobArguments(TypedDict):
-    """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
-
-    script: pulumi.Input[str]
-    """The batch script, with its first line `#!/bin/bash`. gpuform passes the nodes to sbatch, and
-    reserves them exclusively."""
-    result: pulumi.Input[str]
-    """A regular expression for the line with the result, with the figure in parentheses. The last
-    of several matching lines counts."""
-    nodes: NotRequired[pulumi.Input[Nodes] | None]
-    """each: one job for each node. all: one job for all nodes. each if not declared."""
-
-
-class CategoryArguments(TypedDict):
-    """One test that nodes have to pass."""
-
-    domain: pulumi.Input[str]
-    """Domain of the test."""
-    variant: pulumi.Input[str]
-    """Variant of the test."""
-    options: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[Any]]] | None]
-    """Options of the Cluster Readiness Engine for this category, by the engine's names. `testScale:
-    intra-node` tests each node alone, `diagnose` finds faulty nodes."""
-    floor: NotRequired[pulumi.Input[float] | None]
-    """The lowest result that passes, in the unit of `metric`."""
-    tolerance: NotRequired[pulumi.Input[str] | None]
-    """How far below the floor a result still passes; 0% if not declared."""
-    metric: NotRequired[pulumi.Input[Metric] | None]
-    """The metric of the floor; busBandwidthGBps for communication if not declared."""
-    job: NotRequired[pulumi.Input[BatchJobArguments] | None]
-    """The batch job that runs the test on a Slurm cluster."""
 
 
 class CertificationArguments(TypedDict):
@@ -653,31 +587,6 @@ if TYPE_CHECKING:
         wait_minutes: NotRequired[int]
         """How long to keep trying, in minutes."""
 
-    class SlurmValues(TypedDict):
-        """How gpuform reaches a cluster's Slurm."""
-
-        via: NotRequired[str]
-        """exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where
-        Slurm's commands are installed on this machine."""
-        namespace: NotRequired[str]
-        """exec: namespace of Slurm."""
-        pod_selector: NotRequired[str]
-        """exec: labels of the pods in which commands can be run; a running one is used."""
-        container: NotRequired[str]
-        """exec: the container of the pod."""
-        host: NotRequired[str]
-        """ssh: the login node, or a Host of your SSH configuration."""
-        user: NotRequired[str]
-        """ssh: name to log in with; the name in your SSH configuration when not declared."""
-        port: NotRequired[int]
-        """ssh: port of the login node."""
-        sudo: NotRequired[bool]
-        """Whether to run changing commands with `sudo`, without a password; true by default with
-        ssh."""
-        drain_by: NotRequired[str]
-        """How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which
-        Slinky 1.3 and newer follow."""
-
     class ClusterDrainValues(TypedDict):
         """What to do about the jobs on a cluster's nodes, and which nodes are removed first."""
 
@@ -802,47 +711,6 @@ if TYPE_CHECKING:
         at: str
         """When it happened."""
 
-    class NodeFaultValues(TypedDict):
-        """A broken node, as last observed."""
-
-        node: str
-        """Name of the node on the platform."""
-        cause: str
-        """Source of the report: platform, not_ready, overheated or failed_certification."""
-        because: str
-        """The fault, in the words of its source."""
-        since: str
-        """When the fault began, in UTC; empty: unknown."""
-        mode: str
-        """The repair that the platform proposes, if any."""
-        id: str
-        """The platform's id of the proposed repair, if any."""
-        instance: str
-        """The machine of the node."""
-        advised: str
-        """The repair that the rule for the evidence asks for; NONE: no repair. Empty: there is no
-        rule."""
-        rule: str
-        """The rule for the evidence, if there is one."""
-
-    class CategoryResultValues(TypedDict):
-        """The result of one job of a category."""
-
-        category: str
-        """Domain and variant of the category."""
-        nodes: list[str]
-        """The nodes that the job ran on."""
-        measured: NotRequired[float]
-        """The result, if anything was measured."""
-        unit: str
-        """Unit of the result."""
-        required: NotRequired[float]
-        """The lowest result that passes."""
-        passed: bool
-        """Whether the nodes have passed the category."""
-        at: str
-        """When the test ended, in UTC; empty: unknown."""
-
     class AttachedVolumeValues(TypedDict):
         volume_id: str
         """Id of the volume."""
@@ -852,81 +720,6 @@ if TYPE_CHECKING:
         """Size in TiB."""
         status: str
         """Status of the volume, as the platform reports it."""
-
-    class BatchJobValues(TypedDict):
-        """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
-
-        script: str
-        """The batch script, with its first line `#!/bin/bash`. gpuform passes the nodes to sbatch,
-        and reserves them exclusively."""
-        result: str
-        """A regular expression for the line with the result, with the figure in parentheses. The
-        last of several matching lines counts."""
-        nodes: NotRequired[str]
-        """each: one job for each node. all: one job for all nodes. each if not declared."""
-
-    class CategoryValues(TypedDict):
-        """One test that nodes have to pass."""
-
-        domain: str
-        """Domain of the test."""
-        variant: str
-        """Variant of the test."""
-        options: NotRequired[dict[str, Any]]
-        """Options of the Cluster Readiness Engine for this category, by the engine's names.
-        `testScale: intra-node` tests each node alone, `diagnose` finds faulty nodes."""
-        floor: NotRequired[float]
-        """The lowest result that passes, in the unit of `metric`."""
-        tolerance: NotRequired[str]
-        """How far below the floor a result still passes; 0% if not declared."""
-        metric: NotRequired[str]
-        """The metric of the floor; busBandwidthGBps for communication if not declared."""
-        job: NotRequired[BatchJobValues]
-        """The batch job that runs the test on a Slurm cluster."""
-
-    class NodeEvidenceValues(TypedDict):
-        """The tests that one node has passed."""
-
-        node: str
-        """Name of the node."""
-        machine: str
-        """The machine that was tested."""
-        driver: str
-        """NVIDIA driver of the node; empty: unknown."""
-        image: str
-        """Operating system of the node; empty: unknown."""
-        categories: list[str]
-        """The categories that the node has passed."""
-        declared: str
-        """Digest of the declared tests."""
-        at: str
-        """When the node passed, in UTC."""
-
-    class NodeFailureValues(TypedDict):
-        """A node that has not passed a test."""
-
-        node: str
-        """Name of the node."""
-        machine: str
-        """The machine that was tested."""
-        category: str
-        """The category that the node failed."""
-        because: str
-        """Why the node failed, with the figure."""
-        is_alone: bool
-        """Whether the test blames this node alone: the node was tested alone, or the test names it
-        as the cause."""
-        at: str
-        """When the node failed, in UTC."""
-
-    class GapValues(TypedDict):
-        """A node that the evidence does not cover."""
-
-        node: str
-        """Name of the node."""
-        because: str
-        """Why the evidence does not cover the node: a new node, another machine, another driver
-        ..."""
 
 else:
     SharedVolumeValues = dict[str, Any]
@@ -939,7 +732,6 @@ else:
     AcceptanceTestsValues = dict[str, Any]
     AlternativeValues = dict[str, Any]
     OnNoCapacityValues = dict[str, Any]
-    SlurmValues = dict[str, Any]
     ClusterDrainValues = dict[str, Any]
     ClusterRolloutValues = dict[str, Any]
     ClusterRepairValues = dict[str, Any]
@@ -947,14 +739,7 @@ else:
     RemediationValues = dict[str, Any]
     GpuWorkerNodeValues = dict[str, Any]
     NodeEventValues = dict[str, Any]
-    NodeFaultValues = dict[str, Any]
-    CategoryResultValues = dict[str, Any]
     AttachedVolumeValues = dict[str, Any]
-    BatchJobValues = dict[str, Any]
-    CategoryValues = dict[str, Any]
-    NodeEvidenceValues = dict[str, Any]
-    NodeFailureValues = dict[str, Any]
-    GapValues = dict[str, Any]
 
 
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):

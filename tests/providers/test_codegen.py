@@ -4,13 +4,13 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pulumi
 import pytest
 
-from gpuform.providers import codegen
-from gpuform.providers.together import Cluster
+from gpuform.providers import codegen, shared_types
+from gpuform.providers.together import Cluster, resources
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,6 +58,11 @@ def test_a_field_has_its_description_where_editors_look() -> None:
 def test_pulumi_converts_nested_outputs_as_plain_objects() -> None:
     annotation = Cluster.__annotations__["gpu_worker_nodes"]
     assert annotation == pulumi.Output[list[dict[str, Any]]]
+
+
+def test_nodes_of_a_batch_job_and_of_a_certification_have_their_own_values() -> None:
+    assert get_args(shared_types.Nodes) == ("each", "all")
+    assert get_args(resources.Nodes) == ("new", "all")
 
 
 PROGRAM = """
