@@ -47,8 +47,8 @@ def status(
     """Show the stack's resources: state, readiness, GPUs, cost, alerts.
 
     Shows the state, or with --refresh what the platforms report and measure now. With Lens
-    configured (LENS_URL or lens:url), also shows idle and busy nodes, the hottest GPUs and the top
-    consumers. Takes no lock and changes nothing. Exits with 1 when --refresh could not read a
+    configured (LENS_URL or lens:url), also shows idle and busy nodes, hot GPUs (from 80 °C) and the
+    top consumers. Takes no lock and changes nothing. Exits with 1 when --refresh could not read a
     resource, and with 9 when a platform has stopped something because no credit is left.
 
     With --all the command shows each stack under its name, and the totals. A stack that cannot be

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuform.providers.catalog import Summary
 from gpuform.providers.environment import Live
-from gpuform.schemas.lens.conditions import Capacity
-from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
+from gpuform.schemas.lens.conditions import Capacity, to_celsius
+from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.resource_facts import Billing, NodeRecord, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
@@ -21,6 +21,9 @@ from gpuform.stacks.review.value_text import counted
 
 MAX_LISTED = 5
 """How many GPUs and consumers are listed."""
+
+HOT_CELSIUS = 80.0
+"""Cooler GPUs are not listed: GPUs of servers slow down from 85 to 90 °C."""
 
 _COLUMNS = ("NAME", "TYPE", "STATE", "READY", "GPUS", "COST")
 _OWNER = "OWNER"
@@ -274,18 +277,31 @@ def _render_lens(lens: LensStatus, paint: Paint) -> Iterator[str]:
         yield from _render_overview(lens.overview)
     if lens.capacity is not None:
         yield _format_capacity(lens.capacity)
-    if lens.heatmap is not None and lens.heatmap.temperature.data:
-        heat = lens.heatmap.temperature
-        yield "    hottest GPUs:"
-        for point in heat.data[:MAX_LISTED]:
-            value = "?" if point.value is None else f"{point.value:g}"
-            yield escape_invisible(f"        {point.gpu}  {point.gpu_model}  {value} {heat.unit}")
+    if lens.heatmap is not None:
+        yield from _render_hot_gpus(lens.heatmap.temperature)
     if lens.consumers:
         yield "    top consumers:"
         for consumer in lens.top_consumers:
             yield escape_invisible(
                 f"        {consumer.namespace}/{consumer.name}  {consumer.kind}  {consumer.use}"
             )
+
+
+def _render_hot_gpus(temperatures: Heatmap) -> Iterator[str]:
+    """Yield at most `MAX_LISTED` GPUs that are hot or have no known temperature."""
+    degrees = [to_celsius(point.value, temperatures.unit) for point in temperatures.data]
+    hot_points = [
+        point
+        for point, celsius in zip(temperatures.data, degrees, strict=True)
+        if celsius is None or celsius >= HOT_CELSIUS
+    ]
+    if hot_points:
+        yield "    hottest GPUs:"
+    for point in hot_points[:MAX_LISTED]:
+        value = "?" if point.value is None else f"{point.value:g}"
+        yield escape_invisible(
+            f"        {point.gpu}  {point.gpu_model}  {value} {temperatures.unit}"
+        )
 
 
 def _render_overview(overview: Overview) -> Iterator[str]:
