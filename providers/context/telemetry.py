@@ -29,7 +29,7 @@ Warn = Callable[[str], None]
 PARENT_VARIABLE: Final = "TRACEPARENT"
 """Has the span to which a run belongs, in the form of W3C Trace Context; CI tools set it."""
 
-_FLUSH_TIMEOUT_MS: Final = 10_000
+FLUSH_TIMEOUT_MS: Final = 10_000
 """How long a run that has ended waits for a slow collector."""
 
 _QUEUE_SIZE: Final = 1 << 16
@@ -168,7 +168,7 @@ def trace_run(
                 propagator.inject(sent)
                 yield sent.get("traceparent", "")
         finally:
-            provider.force_flush(_FLUSH_TIMEOUT_MS)
+            provider.force_flush(FLUSH_TIMEOUT_MS)
             provider.shutdown()
 
 

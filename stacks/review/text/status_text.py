@@ -5,7 +5,7 @@ Called by `gpuform status`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.catalog import Summary
 from gpuform.providers.environment import Live
@@ -18,6 +18,9 @@ from gpuform.stacks.pricing.costs import sum_costs
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import format_money, format_stack_cost, render_notices
 from gpuform.stacks.review.value_text import counted
+
+if TYPE_CHECKING:
+    from gpuform.stacks.fleet_metrics import FleetFacts
 
 MAX_LISTED = 5
 """How many GPUs and consumers are listed."""
@@ -89,7 +92,7 @@ class StatusReport:
     `monitoring` is None if Lens is not configured, `cost` if no cost is known. The state is `age`
     seconds old; with `is_live` the platforms were asked. `running_change` describes the command
     that changes the stack now. `unsettled` are creates that were interrupted and may have left
-    objects.
+    objects. `fleet` is what metrics are collected from.
     """
 
     stack: str
@@ -102,6 +105,7 @@ class StatusReport:
     running_change: str = ""
     emulated: bool = False
     unsettled: Sequence[str] = ()
+    fleet: "FleetFacts | None" = None
 
     @property
     def unread_names(self) -> Sequence[str]:
