@@ -92,7 +92,7 @@ def read_status(
             )
 
 
-def build_status(  # noqa: PLR0913 - all by keyword
+def build_status(
     stack: Stack,
     *,
     refresh: bool,
