@@ -1,0 +1,73 @@
+"""Twelve plans with one planted hazard each: a rehearsal names it, and is quiet about the twin."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rehearsing.conftest import BringUp, PlannedStack
+
+from gpuform.schemas.rehearsal import HazardKind, Rehearsal
+from gpuform.stacks.rehearsing import RehearsalOptions, rehearse
+
+SCENARIOS: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("planted_hazards.yaml").read_text(encoding="utf-8")
+)
+OF_ONE_STACK = [name for name, item in SCENARIOS.items() if len(item["topologies"]) == 1]
+
+pytestmark = pytest.mark.slow
+
+
+def bring_up_scenario(bring_up: BringUp, scenario: Any, *, is_twin: bool) -> list[PlannedStack]:
+    """Bring up the stacks of a scenario, or of its twin, and plan the change."""
+    topologies, changes = dict(scenario["topologies"]), scenario["change"]
+    if is_twin:
+        changes = scenario["twin"].get("change", changes)
+        for old, new in scenario["twin"].get("edit", ()):
+            for project, topology in topologies.items():
+                assert old in topology
+                topologies[project] = topology.replace(old, new)
+    if len(topologies) == 1:
+        changes = {next(iter(topologies)): changes}
+    return bring_up(topologies, changes, tuple(scenario.get("allow", ())))
+
+
+def rehearse_scenario(bring_up: BringUp, name: str, *, is_twin: bool) -> Rehearsal:
+    """Rehearse the plan of a scenario with one stack, or of its twin."""
+    scenario = SCENARIOS[name]
+    (planned,) = bring_up_scenario(bring_up, scenario, is_twin=is_twin)
+    hazards = tuple(HazardKind(kind) for kind in scenario.get("hazards", HazardKind))
+    # One process: each further one creates the objects of the state again.
+    options = RehearsalOptions(hazards=hazards, jobs=1, allow=tuple(scenario.get("allow", ())))
+    return rehearse(planned.stack, planned.plan, options)
+
+
+@pytest.mark.parametrize("name", OF_ONE_STACK)
+def test_the_planted_hazard_is_the_worst(bring_up: BringUp, name: str) -> None:
+    scenario = SCENARIOS[name]
+
+    rehearsal = rehearse_scenario(bring_up, name, is_twin=False)
+
+    worst = rehearsal.outcomes[0]
+    expected = scenario["expect"]
+    assert worst in rehearsal.harmful
+    assert worst.hazard.kind == scenario["worst"], worst
+    assert worst.lost_gpus == expected.get("lost_gpus", 0)
+    assert len(worst.jobs_ended) == expected.get("jobs_ended", 0)
+    assert worst.data_lost == ((expected["data_lost"],) if "data_lost" in expected else ())
+    assert worst.half_done == (
+        (expected["half_done"],) if "half_done" in expected else worst.half_done
+    )
+    assert not rehearsal.differences
+
+
+@pytest.mark.parametrize("name", OF_ONE_STACK)
+def test_the_twin_without_the_hazard_is_quiet(bring_up: BringUp, name: str) -> None:
+    rehearsal = rehearse_scenario(bring_up, name, is_twin=True)
+
+    losses = [
+        (item.hazard.description, item.lost_gpus, item.jobs_ended, item.data_lost)
+        for item in rehearsal.outcomes
+        if item.lost_gpus or item.jobs_ended or item.data_lost
+    ]
+    assert losses == []
