@@ -110,7 +110,8 @@ def _format_undisturbed(rehearsal: Rehearsal) -> Iterator[str]:
 
 def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:
     """Yield the lines of one hazard, all but the first indented."""
-    yield f"{outcome.hazard.description}: {'; '.join(_list_losses(outcome)) or 'nothing is lost'}"
+    loss = "; ".join(_list_losses(outcome)) or "no GPU is lost, but the plan is not completed"
+    yield f"{outcome.hazard.description}: {loss}"
     if outcome.half_done:
         yield f"    left half done: {', '.join(outcome.half_done)}"
     if outcome.mended_by:
@@ -119,10 +120,10 @@ def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:
     elif not outcome.is_mended:
         yield "    no command was found that mends it"
     for advice in outcome.advice:
-        loss = f"{counted(advice.lost_gpus, 'GPU')}" if advice.lost_gpus else "no GPU"
+        remaining = f"{counted(advice.lost_gpus, 'GPU')}" if advice.lost_gpus else "no GPU"
         yield (
             f"    avoid it: declare {advice.declaration} of {name_of(advice.urn)}: "
-            f"a rehearsal with it lost {loss}"
+            f"a rehearsal with it lost {remaining}"
         )
 
 

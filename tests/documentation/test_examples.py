@@ -28,6 +28,9 @@ NOT_RUN: Final = {
     "gpuform fetch-plan && gpuform preview --plan plan.json": "needs a repository on GitHub",
     "gpuform fetch-plan --pull-request 12 plan.json": "needs a repository on GitHub",
     "gpuform review plan.json --post --label": "needs a pull request on GitHub",
+    "gpuform preview --save-plan plan.json --rehearse": "takes long; guides/rehearse.md runs it",
+    "gpuform rehearse --stack prod": "takes long; guides/rehearse.md runs it with few hazards",
+    "gpuform rehearse --all --json": "takes long; each of its stacks is rehearsed as with --stack",
     "pulumi preview --json | gpuform review - --format html --output plan.html": (
         "the Pulumi CLI is not everywhere"
     ),
@@ -106,6 +109,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform preview --stack dev",
         "gpuform preview --save-plan plan.json",
         "gpuform review plan.json",
+        "gpuform rehearse --plan plan.json --hazards no-capacity,killed",
         run_after(
             "gpuform stack init prod; gpuform preview --save-plan prod.json; "
             "gpuform stack init staging; gpuform preview --save-plan staging.json",

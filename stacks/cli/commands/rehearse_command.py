@@ -84,7 +84,7 @@ def rehearse(  # noqa: PLR0913, PLR0917 - the flags
     every_stack: bool,
     filters: tuple[str, ...],
 ) -> int:
-    """Show what a plan does when something goes wrong, before anybody approves it.
+    """Show what a plan does when something goes wrong.
 
     Plays the plan on an emulator that has the objects of the stack's state: once undisturbed, and
     then once for each hazard, such as no capacity, a lost request, a killed run, or a node that

@@ -86,7 +86,7 @@ def test_the_list_of_commands_is_complete() -> None:
             "emulator",
             *(f"emulator {name}" for name in ("env", "share", "start", "status", "stop")),
         ),
-        *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review"),
+        *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review", "rehearse"),
         *("test", "lsp", "mcp"),
         *("login", "logout", "state recover", "logs", "explain", "doctor", "graph", "convert"),
         *(
