@@ -82,6 +82,7 @@ GUESSES: Final = (
     Guess("config set-all", "config set {KEY} {VALUE}", "sets one key"),
     # kubectl
     Guess("get NAME", "status", _SHOW_NODES),
+    Guess("get secrets", "config", "shows the stack's configuration, with secrets masked"),
     Guess("get events", "logs", "shows a run step by step"),
     Guess("get pods", "connect {CLUSTER} -- kubectl get pods", "runs kubectl on a cluster"),
     Guess("get namespaces", "connect {CLUSTER} -- kubectl get namespaces", "runs kubectl"),
@@ -241,6 +242,8 @@ _SAME_MEANING: Final = {
 }
 """Flags of other tools, without dashes, and the flags of gpuform with the same meaning."""
 
+_TOOLS: Final = frozenset({"gh", "gpuform", "kubectl", "pulumi", "sky", "terraform", "tofu"})
+
 _FLAGS_WITH_VALUES: Final = frozenset(
     [
         "o",
@@ -283,6 +286,7 @@ def find_answer(arguments: Sequence[str], error: click.UsageError, root: click.G
         root: the command `gpuform`.
     """
     line = _split_line(arguments, root)
+    tool = line.words.pop(0) if line.words[:1] and line.words[0] in _TOOLS else ""
     is_known = bool(_find_command(root, line.words)[0])
     fitting_guesses = [
         guess
@@ -295,9 +299,11 @@ def find_answer(arguments: Sequence[str], error: click.UsageError, root: click.G
         guess = max(fitting_guesses, key=_rank_guess)
         answer = _build_command(guess.command, line, guess.pattern.split(), root)
         return f"gpuform has no `{_describe(guess, line)}`: `{answer}` {guess.effect}"
+    words = " ".join(_find_command(root, line.words)[0])
+    if tool and words:
+        return f"gpuform has no `{tool}`: write `{_build_command(words, line, [], root)}`"
     foreign_flags = [f"-{name}" for name in line.flags if name in _SAME_MEANING]
     if isinstance(error, click.NoSuchOption) and foreign_flags:
-        words = " ".join(_find_command(root, line.words)[0])
         answer = _build_command(words, line, [], root)
         if words and answer != f"gpuform {words}":
             return f"gpuform has no `{foreign_flags[0]}`: write `{answer}`"

@@ -3,12 +3,14 @@
 import click
 
 from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.cli.flags import emulated_state_flag
 from gpuform.stacks.cli.session import add_stack_flags, open_session
 
 
 @click.command()
 @click.argument("name")
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
+@emulated_state_flag
 @add_stack_flags
 def explain(name: str, as_json: bool) -> None:
     """Explain who created, changed or deleted something, when and why.

@@ -167,15 +167,34 @@ def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
     """
     page_name, _, anchor = words[0].partition("#")
     path = _find_command_path(context, (page_name, *words[1:]))
-    if path is None and len(words) > 1:
-        raise UnknownPage(f"unknown command {' '.join(words)}", hint="all pages: gpuform help")
     if path is None:
-        return _read_section(read_page(find_page(page_name)), anchor)
+        return _read_section(read_page(_find_page(context, page_name, words)), anchor)
     # Each command has one page, and each subcommand a part of that.
     if len(path) > 1:
         anchor = "-".join(["gpuform", *path])
     page = _read_section(read_page(find_help_page(path[0])), anchor)
     return page + (_list_other_pages(path[0], page_name) if len(path) == 1 else "")
+
+
+def _find_page(context: click.Context, page_name: str, words: Sequence[str]) -> str:
+    """Return the name of the page; for another tool's command, the error names gpuform's.
+
+    Raises:
+        UnknownPage: the words name no page.
+    """
+    from gpuform.stacks.cli.first_guesses import find_answer  # noqa: PLC0415 - for errors alone
+
+    all_pages = "all pages: gpuform help"
+    error = UnknownPage(f"unknown command {' '.join(words)}", hint=all_pages)
+    if len(words) == 1:
+        try:
+            return find_page(page_name)
+        except UnknownPage as unknown_page:
+            error = unknown_page
+    root = context.find_root().command
+    assert isinstance(root, click.Group)  # noqa: S101 - `gpuform` itself
+    answer = find_answer(words, click.UsageError(error.message), root)
+    raise error if answer is None else UnknownPage(answer, hint=all_pages)
 
 
 def _read_section(page: Page, anchor: str) -> str:

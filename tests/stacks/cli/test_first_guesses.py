@@ -136,6 +136,7 @@ drain gpu-0 --ignore-daemonsets -> gpuform help concepts/taking-nodes
 logs gpu-0 -> gpuform connect CLUSTER --node gpu-0
 exec -it gpu-0 -- bash -> gpuform connect CLUSTER --node gpu-0
 top nodes -> gpuform status
+explain cluster
 scale cluster train --replicas=4 -> gpuform up
 rollout status cluster/train -> gpuform status
 rollout undo cluster/train -> gpuform up
@@ -199,6 +200,10 @@ prices -> gpuform offers
 gpus -> gpuform offers
 regions -> gpuform offers
 platforms -> gpuform offers
+terraform plan -> gpuform preview
+pulumi up --yes -> gpuform up --yes
+kubectl get nodes -> gpuform status
+get secrets -> gpuform config
 lint -> gpuform validate
 rm train -> gpuform destroy --target train
 delete train -> gpuform destroy --target train

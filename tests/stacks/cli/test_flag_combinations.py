@@ -42,6 +42,7 @@ READ_ONLY_COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "logs": (),
     "review": ("plan.json",),
     "rehearse": (),
+    "explain": ("train",),
     "about": (),
     "whoami": (),
     "schema": (),
@@ -111,7 +112,7 @@ CONFIRMED_COMMANDS: Final[Mapping[str, Sequence[str]]] = {
 
 CHANGING_COMMANDS: Final = frozenset(
     {
-        *("new", "fetch-plan", "convert", "login", "logout", "mcp", "lsp"),
+        *("new", "fetch-plan", "convert", "login", "logout", "mcp", "lsp", "notify"),
         *("config set", "config rm", "stack init", "stack select", "stack unselect"),
         *("stack rename", "stack import", "stack change-secrets-provider"),
         *("state recover", "state upgrade"),

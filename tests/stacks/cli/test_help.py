@@ -99,6 +99,8 @@ def test_the_list_of_commands_is_complete() -> None:
             "manifests",
             "offers",
             "console",
+            "notify",
+            "rehearse",
         ),
         *("kubeconfig", "ssh-config", "connect", "export-topology", "about", "whoami"),
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),

@@ -96,6 +96,8 @@ def test_every_topic_leads_to_a_page_and_is_the_name_of_none() -> None:
         (("concepts/plan#nowhere",), "the page concepts/plan has no section nowhere\n  "),
         (("stack", "innit"), "unknown command stack innit\n  all pages: gpuform help\n"),
         (("zzz",), "unknown page zzz\n  all pages: gpuform help\n"),
+        (("apply",), "gpuform has no `apply`: `gpuform up` creates, updates and deletes"),
+        (("state", "pull"), "gpuform has no `state pull`: `gpuform stack export` prints the state"),
         (("",), "all pages: gpuform help\n"),
         (("../README",), "unknown page"),
     ],
