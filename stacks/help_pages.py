@@ -24,6 +24,10 @@ TOPICS: Final = {
     **dict.fromkeys(("workspace", "workspaces", "tfstate"), "concepts/stack"),
     **dict.fromkeys(("environment", "variables", "keys"), "reference/configuration"),
     **dict.fromkeys(("backend", "backends", "lock", "locks"), "guides/state-for-a-team"),
+    **dict.fromkeys(
+        ("context", "fleet", "locals", "moved", "namespace", "partition", "terms", "words"),
+        "concepts/glossary",
+    ),
     **dict.fromkeys(("existing", "adoption"), "guides/adopt"),
     **dict.fromkeys(("ttl", "idle", "schedule"), "guides/drift-and-expiry"),
     **dict.fromkeys(("exit", "codes"), "reference/exit-codes"),

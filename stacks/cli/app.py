@@ -32,7 +32,7 @@ _COMMANDS = {
     "review": ("review_commands", "Show saved plans to the people who approve them."),
     "rehearse": (
         "rehearse_command",
-        "Show what a plan does when something goes wrong, before anybody approves it.",
+        "Show what a plan does when something goes wrong.",
     ),
     "fetch-plan": (
         "review_commands",
