@@ -16,12 +16,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal
 
-from gpuform.providers.properties import to_properties
 from gpuform.schemas.access import Access, Host, SshAuthority
 from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.provider_host import to_provider
+from gpuform.stacks.engine.provider_host import to_plain
 from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend
@@ -120,7 +119,7 @@ def _iterate_clusters(
 def _find_access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
     """Return the ways to reach a cluster by its `outputs`, or None for another resource."""
     lifecycle = find_lifecycle(entry.type)
-    return lifecycle.get_access(to_properties(to_provider(outputs))) if lifecycle else None
+    return lifecycle.get_access(to_plain(outputs)) if lifecycle else None
 
 
 def _find_cluster(

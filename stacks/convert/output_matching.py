@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     DeclaredReference,
@@ -307,14 +308,14 @@ class Placeholders:
 
     def create_like(self, value: Any) -> Any:
         """Return placeholders in the shape of a known value; a boolean stays as it is."""
-        if isinstance(value, dict):
-            return {key: self.create_like(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.create_like(item) for item in value]
-        # A boolean has no placeholder: programs branch on it.
-        if isinstance(value, bool):
-            return value
-        return self.create_number() if isinstance(value, int | float) else self.create_text()
+
+        def create_leaf(leaf: Any) -> Any:
+            # A boolean has no placeholder: programs branch on it.
+            if isinstance(leaf, bool):
+                return leaf
+            return self.create_number() if isinstance(leaf, int | float) else self.create_text()
+
+        return convert_leaves(value, create_leaf)
 
     def create_for_type(self, annotation: Any, depth: int = 0) -> Any:
         """Return placeholders in the shape of a type; a text for types without one.

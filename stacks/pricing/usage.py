@@ -5,14 +5,11 @@ Called by pricing, gates, review, status, the log of runs and explanations.
 
 from typing import Any
 
-from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.providers.properties import to_properties
 from gpuform.schemas.resource_facts import NodeRecord, ResourceUsage
-from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.engine.provider_host import to_provider
+from gpuform.stacks.engine.provider_host import to_plain
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, Unknown
+from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.resource_rules import find_lifecycle
 
 
@@ -68,27 +65,4 @@ def to_plain_properties(properties: PropertyMap) -> dict[str, Any]:
 
     The values are as providers get them: no nulls outside of lists, and numbers as doubles.
     """
-    return _convert_properties(
-        {key: value for key, value in properties.items() if key != PROVIDER_KEY}
-    )
-
-
-def _convert_properties(properties: PropertyMap) -> dict[str, Any]:
-    """Convert properties for a lifecycle; null properties are left out."""
-    return {key: _convert_value(value) for key, value in properties.items() if value is not None}
-
-
-def _convert_value(value: PropertyValue) -> Any:
-    """Convert a value for a lifecycle; secrets and unknown values become UNKNOWN."""
-    if isinstance(value, str | bool) or value is None:
-        return value
-    if isinstance(value, int | float):
-        return float(value)
-    if isinstance(value, dict):
-        return _convert_properties(value)
-    if isinstance(value, list):
-        return [_convert_value(item) for item in value]
-    if isinstance(value, Secret | Unknown):
-        return UNKNOWN
-    # Only assets, archives and references to resources are left.
-    return to_properties(to_provider({"": value}))[""]
+    return to_plain(properties, hides_secrets=True)

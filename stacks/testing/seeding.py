@@ -15,6 +15,7 @@ from typing import Any, Final
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.providers.records import EphemeralRecords, Intents
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack
@@ -183,19 +184,18 @@ class _Seeder:
 
     def _replace_ids_in(self, value: Any) -> Any:
         """Return the value with the state's ids replaced, also in secrets and in longer texts."""
-        if isinstance(value, Secret):
-            return Secret(self._replace_ids_in(value.value))
-        if isinstance(value, Mapping):
-            return {key: self._replace_ids_in(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self._replace_ids_in(item) for item in value]
-        if isinstance(value, str):
-            emulator_id = self.emulator_ids.get(value)
+
+        def replace_leaf(leaf: Any) -> Any:
+            if isinstance(leaf, Secret):
+                return Secret(self._replace_ids_in(leaf.value))
+            if not isinstance(leaf, str):
+                return leaf
             # An id may stand inside another text, as in the address of an API.
-            return emulator_id or _POSSIBLE_ID.sub(
-                lambda match: self.emulator_ids.get(match[0], match[0]), value
+            return self.emulator_ids.get(leaf) or _POSSIBLE_ID.sub(
+                lambda match: self.emulator_ids.get(match[0], match[0]), leaf
             )
-        return value
+
+        return convert_leaves(value, replace_leaf)
 
 
 def _fill_in_secrets(state_value: Any, declared_value: Any) -> Any:

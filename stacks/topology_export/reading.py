@@ -12,10 +12,9 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
 from gpuform.providers.kubernetes.scheduler import NODES_PATH
-from gpuform.providers.properties import to_properties
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.resource_facts import ResourcePlacement
-from gpuform.stacks.engine.provider_host import to_provider
+from gpuform.stacks.engine.provider_host import to_plain
 from gpuform.stacks.engine.stack import LiveResource, Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
@@ -265,7 +264,7 @@ def _get_placement(entry: ResourceState, outputs: Any) -> ResourcePlacement | No
     None also for a resource that is not one of gpuform's.
     """
     lifecycle = find_lifecycle(entry.type)
-    return lifecycle.get_placement(to_properties(to_provider(outputs))) if lifecycle else None
+    return lifecycle.get_placement(to_plain(outputs)) if lifecycle else None
 
 
 def _select_by_name(

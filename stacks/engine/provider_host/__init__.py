@@ -10,7 +10,7 @@ from gpuform.stacks.engine.provider_host.host import (
     PropertyFailure,
     ProviderHost,
 )
-from gpuform.stacks.engine.provider_host.providers import ProviderError, to_provider
+from gpuform.stacks.engine.provider_host.providers import ProviderError, to_plain, to_provider
 
 __all__ = [
     "Created",
@@ -18,5 +18,6 @@ __all__ = [
     "PropertyFailure",
     "ProviderError",
     "ProviderHost",
+    "to_plain",
     "to_provider",
 ]

@@ -21,7 +21,6 @@ from pulumi.dynamic import ResourceProvider
 from gpuform.providers.context import ProviderContext, RunContext, trace_span, use_context
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.providers.properties import to_properties
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.plan import PlanReason
 from gpuform.schemas.policies.drain import RemovedNodes
@@ -33,6 +32,7 @@ from gpuform.stacks.engine.provider_host.providers import (
     ProviderError,
     from_provider,
     raise_as_provider_error,
+    to_plain,
     to_provider,
 )
 from gpuform.stacks.engine.state import ResourceState
@@ -393,7 +393,7 @@ class ProviderHost:
             lifecycle = self._find_lifecycle(resource)
         except EngineError:
             return 0
-        return lifecycle.count_gpus(to_properties(to_provider(resource.inputs))) if lifecycle else 0
+        return lifecycle.count_gpus(to_plain(resource.inputs)) if lifecycle else 0
 
     def get_drift_outputs(self, resource: ResourceState) -> frozenset[str]:
         """Return the outputs whose change is drift; empty for resources of other providers."""

@@ -23,7 +23,7 @@ from pulumi.runtime import _serialization
 from gpuform.providers.context import RunContext, use_run_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.properties import to_properties
+from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
@@ -41,33 +41,56 @@ from gpuform.stacks.engine.values import (
 )
 
 
-def to_provider(properties: PropertyMap) -> dict[str, Any]:
-    """Convert properties to a provider's arguments: without nulls, except for nulls in lists."""
-    provider_values = ((key, _to_provider_value(value)) for key, value in properties.items())
+def to_provider(
+    properties: PropertyMap,
+    create_unknown: Callable[[], Any] = pulumi.output.Unknown,
+    *,
+    hides_secrets: bool = False,
+) -> dict[str, Any]:
+    """Convert properties to a provider's arguments: without nulls, except for nulls in lists.
+
+    `create_unknown` makes unknown values, which secrets become, too, if `hides_secrets`.
+    """
+    provider_values = (
+        (key, _to_provider_value(value, create_unknown, hides_secrets))
+        for key, value in properties.items()
+    )
     return {key: value for key, value in provider_values if value is not None}
 
 
-def _to_provider_value(value: PropertyValue) -> Any:
+def to_plain(properties: PropertyMap, *, hides_secrets: bool = False) -> dict[str, Any]:
+    """Convert properties to a lifecycle's values: as for a provider, with gpuform's UNKNOWN.
+
+    The pickled provider of a dynamic resource is left out.
+    """
+    own = {key: value for key, value in properties.items() if key != PROVIDER_KEY}
+    return to_provider(own, Unknown, hides_secrets=hides_secrets)
+
+
+def _to_provider_value(
+    value: PropertyValue, create_unknown: Callable[[], Any], hides_secrets: bool
+) -> Any:
     """Return the value in plain form for a provider: secrets unwrapped, numbers as floats.
 
-    A resource reference becomes its id, or its URN without one. Unknown values and files become the
-    SDK's classes; objects lose their null values.
+    A resource reference becomes its id, or its URN without one. Files become the SDK's classes;
+    objects lose their null values. The other arguments are those of `to_provider`.
     """
     if isinstance(value, str | bool) or value is None:
         return value
     if isinstance(value, int | float):
         # Under the CLI providers get 1.0, never 1: programs that rely on int would fail there.
         return float(value)
-    if isinstance(value, Secret):
-        return _to_provider_value(value.value)
     if isinstance(value, list):
-        return [_to_provider_value(item) for item in value]
+        return [_to_provider_value(item, create_unknown, hides_secrets) for item in value]
     if isinstance(value, dict):
-        return to_provider(value)
-    if isinstance(value, Unknown):
-        return pulumi.output.Unknown()  # type: ignore[no-untyped-call]  # as the SDK has it
+        return to_provider(value, create_unknown, hides_secrets=hides_secrets)
+    if isinstance(value, Unknown) or (hides_secrets and isinstance(value, Secret)):
+        return create_unknown()
+    if isinstance(value, Secret):
+        return _to_provider_value(value.value, create_unknown, hides_secrets)
     if isinstance(value, ResourceReference):
-        return value.urn if value.id is None else _to_provider_value(value.id)
+        identity = value.urn if value.id is None else value.id
+        return _to_provider_value(identity, create_unknown, hides_secrets)
     return _to_sdk_file(value) if isinstance(value, Asset | Archive) else value
 
 
@@ -264,7 +287,7 @@ class PluginProviders:
         from gpuform.providers.plugin.settings import find_input_problems, list_secret_inputs  # noqa: PLC0415
 
         marked = values.mark_secret_outputs(inputs, {}, list_secret_inputs())
-        return marked, list(find_input_problems(_to_plain(inputs)))
+        return marked, list(find_input_problems(to_plain(inputs)))
 
     def get_lifecycle(self, type_: str, reference: str) -> Lifecycle[Any, Any]:
         """Return the lifecycle of a type under a provider.
@@ -288,7 +311,7 @@ class PluginProviders:
         with self._lock:
             settings = self._create_provider_settings(get_provider_urn(reference))
         with use_run_context(self.run_context):
-            return from_provider(call_function(token, _to_plain(arguments), settings))
+            return from_provider(call_function(token, to_plain(arguments), settings))
 
     def _create_provider_settings(self, provider_urn: str) -> Any:
         """Return the `Settings` of a plugin provider: its inputs, completed by the configuration.
@@ -298,9 +321,4 @@ class PluginProviders:
         from gpuform.providers.plugin.settings import create_settings  # noqa: PLC0415
 
         with use_run_context(self.run_context):
-            return create_settings(_to_plain(self._inputs.get(provider_urn, {})), self.config)
-
-
-def _to_plain(properties: PropertyMap) -> dict[str, Any]:
-    """Return properties with secrets unwrapped and gpuform's UNKNOWN in place of Pulumi's."""
-    return to_properties(to_provider(properties))
+            return create_settings(to_plain(self._inputs.get(provider_urn, {})), self.config)

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpuform.providers.catalog import load_lifecycle_class
-from gpuform.providers.properties import to_properties
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op, describe_change, describe_drift
-from gpuform.stacks.engine.provider_host import Diff, to_provider
+from gpuform.stacks.engine.provider_host import Diff, to_plain, to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
 from gpuform.stacks.engine.values import property_paths
@@ -111,11 +110,7 @@ class _GpuCounter:
     def count_gpus(self, resource: ResourceState) -> int | None:
         """Return the number of GPUs; 0 for other types than gpuform's, None if unknown."""
         kind = find_kind(resource.type)
-        return (
-            load_lifecycle_class(*kind).count_gpus(to_properties(to_provider(resource.inputs)))
-            if kind
-            else 0
-        )
+        return load_lifecycle_class(*kind).count_gpus(to_plain(resource.inputs)) if kind else 0
 
 
 def is_preview(document: Mapping[str, Any]) -> bool:
@@ -351,9 +346,7 @@ def _list_field_changes(
     secret = dict.fromkeys((hidden & new.inputs.keys()) - {PROVIDER_PROPERTY}, UNKNOWN)
     try:
         # Nothing has checked the document's values: a count may be beyond all bounds.
-        problems = validate_inputs(
-            lifecycle.inputs, to_properties(to_provider(new.inputs)) | secret
-        )[1]
+        problems = validate_inputs(lifecycle.inputs, to_plain(new.inputs) | secret)[1]
         if not all(problem.reason.startswith(_NAME_PROBLEM_PREFIXES) for problem in problems):
             return None
         field_changes = lifecycle().list_changes(to_provider(before), to_provider(after))
