@@ -41,6 +41,7 @@ from gpuform.providers.context.provider_context import (
 from gpuform.providers.context.run_context import (
     READS_ONLY,
     RunContext,
+    create_thread_pool,
     read_run_context,
     use_run_context,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "SystemClock",
     "adapt_to_stock_host",
     "create_hosted_context",
+    "create_thread_pool",
     "create_wsgi_transport",
     "describe_unexpected_error",
     "find_emulator",

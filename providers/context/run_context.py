@@ -11,13 +11,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpuform.providers import permissions
 from gpuform.providers.context.clock import Clock, get_clock
 from gpuform.providers.errors import NotAllowed
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.errors import EngineError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 READS_ONLY: Final = "GPUFORM_READS_ONLY"
 """The environment variable under which a process changes neither a platform nor a state."""
@@ -111,6 +114,13 @@ def use_run_context(run: RunContext) -> Iterator[RunContext]:
         yield run
     finally:
         _current.reset(token)
+
+
+def create_thread_pool(threads: int, name: str) -> "ThreadPoolExecutor":
+    """Return a pool whose threads have the run context of this thread; `name` begins theirs."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few commands need threads
+
+    return ThreadPoolExecutor(threads, name, _current.set, (_current.get(),))
 
 
 def read_run_context() -> RunContext:

@@ -1,11 +1,10 @@
 """Examine the platforms: credentials, connections, and clock differences."""
 
 from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gpuform.providers.catalog import load_lifecycle_class
-from gpuform.providers.context import CLOCK_VARIABLE, format_duration
+from gpuform.providers.context import CLOCK_VARIABLE, create_thread_pool, format_duration
 from gpuform.providers.errors import (
     AuthError,
     GpuformError,
@@ -36,7 +35,7 @@ def examine_platforms(
     settings = Settings(config=config.get, environ=environ)
     names = sorted(all_platforms(), key=lambda name: name not in used_platforms)
     # One platform may take its whole timeout: asking in turn would add these up.
-    with ThreadPoolExecutor(len(names), thread_name_prefix="doctor") as pool:
+    with create_thread_pool(len(names), "doctor") as pool:
         answers = list(pool.map(lambda name: _probe_platform(name, settings), names))
     clock = environ.get(CLOCK_VARIABLE, "").rstrip("/")
     for name, answer in zip(names, answers, strict=True):

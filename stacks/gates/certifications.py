@@ -5,9 +5,9 @@ the first change is sent. Called while planning.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from gpuform.providers.context import create_thread_pool
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import probe_platform
 from gpuform.providers.operations import Settings
@@ -148,7 +148,7 @@ def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Setti
     regions = _list_changed_platforms(plan, steps)
     if not regions:
         return plan
-    with ThreadPoolExecutor(len(regions), thread_name_prefix="reaching") as pool:
+    with create_thread_pool(len(regions), "reaching") as pool:
         failures = list(
             pool.map(lambda name: _find_probe_failure(name, regions[name], settings), regions)
         )

@@ -6,11 +6,11 @@ the resources may run them. A source that cannot be asked makes the gate block. 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuform.providers.catalog import load_lifecycle_class
+from gpuform.providers.context import create_thread_pool
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient, get_client, is_configured
@@ -122,7 +122,7 @@ class UsageMonitor:
     def _ask_platforms(self, changes: Sequence[ResourceChange]) -> None:
         """Ask the platforms for the use of objects not asked for before; keep the answers."""
         unasked = [change for change in changes if change.urn not in self._platform_answers]
-        with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS, thread_name_prefix="in-use") as pool:
+        with create_thread_pool(_MAX_CONCURRENT_REQUESTS, "in-use") as pool:
             answers = list(pool.map(self._measure_on_platform, unasked))
         self._platform_answers |= {
             change.urn: answer for change, answer in zip(unasked, answers, strict=True)
