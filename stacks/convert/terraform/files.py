@@ -97,19 +97,7 @@ def read_terraform_files(folder: Path) -> TerraformFiles:
     Raises:
         TerraformNotRead: files are missing or cannot be read; the message has the place.
     """
-    # Terraform reads one folder without its subfolders as one module.
-    paths = sorted(folder.glob("*.tf"))
-    if not paths:
-        raise TerraformNotRead(
-            f"{folder} has no .tf files", "pass the folder of a Terraform module"
-        )
-    files = TerraformFiles()
-    for path in paths:
-        content = _read_text(path)
-        lines = tuple(content.splitlines())
-        files.blocks += [
-            _locate_block(block, path, lines) for block in _iterate_blocks(_parse(path, content))
-        ]
+    files = TerraformFiles(read_blocks(folder))
     # Terraform's order: `*.auto.tfvars` override terraform.tfvars, and each other in alphabetical
     # order.
     value_paths = [folder / "terraform.tfvars", *sorted(folder.glob("*.auto.tfvars"))]
@@ -118,6 +106,28 @@ def read_terraform_files(folder: Path) -> TerraformFiles:
     for instance in _read_instances(folder / STATE_FILE_NAME):
         (files.data_sources if instance.is_data_source else files.instances).append(instance)
     return files
+
+
+def read_blocks(folder: Path) -> list[TerraformBlock]:
+    """Return the blocks of all `.tf` files in a folder, without subfolders.
+
+    Raises:
+        TerraformNotRead: there are no files, or a file cannot be read; the message has the place.
+    """
+    # Terraform reads one folder without its subfolders as one module.
+    paths = sorted(folder.glob("*.tf"))
+    if not paths:
+        raise TerraformNotRead(
+            f"{folder} has no .tf files", "pass the folder of a Terraform module"
+        )
+    blocks: list[TerraformBlock] = []
+    for path in paths:
+        content = _read_text(path)
+        lines = tuple(content.splitlines())
+        blocks += [
+            _locate_block(block, path, lines) for block in _iterate_blocks(_parse(path, content))
+        ]
+    return blocks
 
 
 def _parse(path: Path, content: str) -> Mapping[str, Any]:

@@ -35,6 +35,7 @@ from gpuform.stacks.convert.terraform.files import (
     TerraformFiles,
     read_terraform_files,
 )
+from gpuform.stacks.convert.terraform.modules import apply_moves, inline_modules
 from gpuform.stacks.convert.terraform.pool_attachments import (
     IncompleteEntry,
     PoolAttachments,
@@ -94,8 +95,11 @@ def convert_terraform(folder: Path) -> TerraformConversion:
     Raises:
         TerraformNotRead: files are missing or cannot be read, or a local refers to itself.
     """
+    files = read_terraform_files(folder)
+    apply_moves(files)
+    inline_modules(files, folder)
     try:
-        return _TerraformConverter(read_terraform_files(folder), folder).convert()
+        return _TerraformConverter(files, folder).convert()
     except RecursionError:
         raise TerraformNotRead(
             f"{folder}: a local value refers to itself", "run `terraform validate` in that folder"
@@ -694,7 +698,11 @@ def _pair_blocks_with_instances(
     state_position = SourcePosition(str(folder / STATE_FILE_NAME), NOWHERE)
     blocks = {block.labels: block for block in files.find_blocks("resource")}
     for block in files.find_blocks("module"):
-        report_omission(block.position, f"module {'.'.join(block.labels)} was not converted")
+        report_omission(
+            block.position,
+            f"module {'.'.join(block.labels)} was not converted: copy it into a folder, and name "
+            "the folder in `source`",
+        )
     instance_names = {
         (instance.type, instance.name) for instance in files.instances if not instance.module
     }
