@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Final
 
-from gpuform.providers.catalog import require_platform
+from gpuform.providers.catalog import load_lifecycle_class, require_platform
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 
@@ -56,6 +56,18 @@ def list_platforms_with_offers() -> list[str]:
         name
         for name, platform in platforms().items()
         if find_spec(f"{platform.package}.offer_list")
+    ]
+
+
+def list_platforms_with_objects() -> list[str]:
+    """Return the names of the platforms with a kind that creates objects.
+
+    A kind with `is_bound` only binds existing ones.
+    """
+    return [
+        name
+        for name, platform in platforms().items()
+        if any(not load_lifecycle_class(name, kind).is_bound for kind in platform.lifecycles)
     ]
 
 

@@ -46,7 +46,7 @@ from gpuform.providers.context.run_context import (
     use_run_context,
 )
 from gpuform.providers.context.stock_host import adapt_to_stock_host
-from gpuform.providers.context.telemetry import trace_run
+from gpuform.providers.context.telemetry import is_exported, trace_run
 
 __all__ = [
     "CLOCK_VARIABLE",
@@ -75,6 +75,7 @@ __all__ = [
     "get_current_context",
     "get_run_context",
     "get_trust",
+    "is_exported",
     "mount_transport",
     "read_run_context",
     "synchronize_clock",

@@ -1,6 +1,6 @@
 """Send the spans and metrics of a run to a collector, by OpenTelemetry.
 
-Operations call `trace_run`, which has the spans of `spans` recorded as one trace. The standard
+Operations call `trace_run`, which has the spans of `trace_span` recorded as one trace. The standard
 variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, ...) switch this on and configure the
 SDK, which reads most of them itself. Without them nothing of OpenTelemetry is imported. A collector
 that cannot be reached never fails a run: the user gets a warning.
@@ -29,7 +29,7 @@ Warn = Callable[[str], None]
 PARENT_VARIABLE: Final = "TRACEPARENT"
 """Has the span to which a run belongs, in the form of W3C Trace Context; CI tools set it."""
 
-_FLUSH_TIMEOUT_MS: Final = 10_000
+FLUSH_TIMEOUT_MS: Final = 10_000
 """How long a run that has ended waits for a slow collector."""
 
 _QUEUE_SIZE: Final = 1 << 16
@@ -156,7 +156,8 @@ def trace_run(
         # A program that calls the API may have a span of its own: the run belongs to it.
         is_called = get_current_span().get_span_context().is_valid and not parent
         context = None if is_called else propagator.extract(carrier)
-        recorder = _TraceRecorder(provider.get_tracer("gpuform", version("gpuform")), context)
+        tracer = provider.get_tracer("gpuform", version("gpuform"))
+        recorder = _TraceRecorder(tracer, context, stack)
         sent: dict[str, str] = {}
         try:
             with (
@@ -168,7 +169,7 @@ def trace_run(
                 propagator.inject(sent)
                 yield sent.get("traceparent", "")
         finally:
-            provider.force_flush(_FLUSH_TIMEOUT_MS)
+            provider.force_flush(FLUSH_TIMEOUT_MS)
             provider.shutdown()
 
 
@@ -225,28 +226,39 @@ class _TraceRecorder:
     """Records spans with a tracer of the SDK; safe for many threads.
 
     A thread without a span of its own adds its spans to the run's latest phase, such as the
-    preview: worker threads do not know which thread started them.
+    preview: worker threads do not know which thread started them. Spans of another run of this
+    process, by their stack or their trace, are not recorded.
     """
 
-    def __init__(self, tracer: "Tracer", context: "Context | None") -> None:
+    def __init__(self, tracer: "Tracer", context: "Context | None", stack: str) -> None:
         self._tracer = tracer
         self._phase = context
+        project, _, name = stack.partition("/")
+        self._urn_prefix = f"urn:pulumi:{name}::{project}::" if stack else ""
+        self._trace_id = 0
 
     @contextmanager
     def record_span(self, span: Span) -> Iterator[AddFact]:
         """Record the block as a span of the trace; of an error only the class is recorded."""
         from opentelemetry import trace  # noqa: PLC0415 - imported by `trace_run` already
 
-        has_own_span = trace.get_current_span().get_span_context().is_valid
+        current = trace.get_current_span().get_span_context()
+        is_others = bool(span.urn) and not span.urn.startswith(self._urn_prefix)
+        if is_others or (
+            self._trace_id and current.is_valid and current.trace_id != self._trace_id
+        ):
+            yield lambda _fact, _value: None
+            return
         with self._tracer.start_as_current_span(
             span.name,
-            context=None if has_own_span else self._phase,
+            context=None if current.is_valid else self._phase,
             kind=trace.SpanKind.CLIENT if span.category == "request" else trace.SpanKind.INTERNAL,
             attributes=_build_attributes(span),
             # Messages and tracebacks of errors contain values.
             record_exception=False,
             set_status_on_exception=False,
         ) as recording:
+            self._trace_id = recording.get_span_context().trace_id
             before = self._phase
             if span.category == "run":
                 self._phase = trace.set_span_in_context(recording)

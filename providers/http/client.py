@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -79,6 +79,34 @@ class Retry(Enum):
     SAFE = "safe"
     CREATE = "create"
     NEVER = "never"
+
+
+def read_proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the proxies by scheme (`http`, `https`, `all`), and the value of NO_PROXY as `no`.
+
+    As in curl and urllib, a variable in small letters wins over the one in capitals.
+    """
+    # Sorted: capitals come first, and what comes later wins.
+    values_by_name = {name.lower(): value for name, value in sorted(environ.items())}
+    return {
+        name.removesuffix("_proxy"): value
+        for name, value in values_by_name.items()
+        if name.endswith("_proxy") and value
+    }
+
+
+def find_proxy(url: str, proxies: Mapping[str, str]) -> str | None:
+    """Return the URL of the proxy (see `read_proxies`) for requests to `url`, or None."""
+    from urllib.request import (  # type: ignore[attr-defined]  # noqa: PLC0415 - httpx imports it
+        proxy_bypass_environment,
+    )
+
+    parts = urlsplit(url)
+    location = parts.netloc.rpartition("@")[2]
+    if any(proxy_bypass_environment(host, proxies) for host in (parts.hostname or "", location)):
+        return None
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
 class ApiClient:
@@ -344,10 +372,16 @@ class ApiClient:
         import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
         connections = CONNECTIONS // _POOLS
+        environ = get_run_context().environ
+        transport = self._transport or find_mounted_transport(self.base_url)
+        proxies = None if transport else read_proxies(environ)
         return httpx.Client(
             auth=self._sign,
-            transport=self._transport or find_mounted_transport(self.base_url),
-            verify=get_trust(self.base_url, get_run_context().environ),
+            transport=transport,
+            # Without variables httpx reads the settings of macOS and Windows.
+            trust_env=not proxies,
+            proxy=find_proxy(self.base_url, proxies) if proxies else None,
+            verify=get_trust(self.base_url, environ),
             timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )

@@ -6,12 +6,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpuform.providers.catalog import load_lifecycle_class, require_platform
 from gpuform.providers.context import get_run_context
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.providers.offering import ExistingObject, list_existing_objects
+from gpuform.providers.offering import (
+    ExistingObject,
+    list_existing_objects,
+    list_platforms_with_objects,
+)
 from gpuform.providers.operations import Settings
-from gpuform.providers.platform import platforms
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.records import read_all_intents
 from gpuform.stacks.engine.state import ResourceState
@@ -138,19 +140,8 @@ def find_orphans(search: OrphanSearch) -> OrphanReport:
 
 
 def _list_platforms(search: OrphanSearch) -> list[str]:
-    """Return the platforms that the search names; if it names none, all platforms to search.
-
-    A platform is searched if at least one of its kinds creates objects. A kind with `is_bound` only
-    binds existing ones.
-    """
-
-    def has_objects(platform: str) -> bool:
-        kinds = require_platform(platform).lifecycles
-        return any(not load_lifecycle_class(platform, kind).is_bound for kind in kinds)
-
-    return [*search.platforms] or [
-        platform_name for platform_name in platforms() if has_objects(platform_name)
-    ]
+    """Return the platforms that the search names, or all platforms if it names none."""
+    return [*search.platforms] or list_platforms_with_objects()
 
 
 def _list_still_existing(

@@ -1,4 +1,4 @@
-"""Run operations, and report them: as a trace to a collector, and to people by notifications.
+"""Run operations, and report them: to a collector by traces and metrics, to people by messages.
 
 Commands and the Python API call this module in place of the operations themselves. A report that
 fails never fails an operation.
@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuform.providers.context import get_run_context, trace_run
+from gpuform.providers.context import get_run_context, is_exported, trace_run
 from gpuform.providers.errors import GpuformError
+from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.notify.rules import has_rules_file, read_rules
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
 from gpuform.stacks.operations.runs.options import ReportSubject, RunOptions
-from gpuform.stacks.operations.runs.results import RunResult
+from gpuform.stacks.operations.runs.results import FinalState, RunResult
 from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.operations.runs.saved_plans import SavedPlan
 from gpuform.stacks.operations.status_reading import DriftResult, find_drift
@@ -46,7 +47,9 @@ def run_reported_operation(
     ):
         announcer = _create_announcer(selected, callbacks.warn)
         if announcer is None:
-            return run_operation(selected, options, callbacks, saved_plan)
+            result = run_operation(selected, options, callbacks, saved_plan)
+            _send_metrics(result.final_state, callbacks.warn, is_measured=_is_measured(options))
+            return result
         from gpuform.stacks.operations import notifying  # noqa: PLC0415 - only with rules
 
         subject = subject or notifying.choose_subject(options)
@@ -64,6 +67,7 @@ def run_reported_operation(
                 result.final_state,
                 removed=options.remove and result.succeeded,
             )
+        _send_metrics(result.final_state, callbacks.warn, is_measured=_is_measured(options))
         return result
 
 
@@ -84,7 +88,9 @@ def find_reported_drift(
     ):
         announcer = _create_announcer(selected, callbacks.warn)
         if announcer is None:
-            return find_drift(selected, targets, callbacks, emulate=emulate)
+            result = find_drift(selected, targets, callbacks, emulate=emulate)
+            _send_metrics(result.final_state, callbacks.warn, drift=_count_drift(result, targets))
+            return result
         from gpuform.stacks.operations import notifying  # noqa: PLC0415 - only with rules
 
         try:
@@ -94,6 +100,7 @@ def find_reported_drift(
             raise
         drift_findings = partial(notifying.find_drift_findings, result, is_complete=not targets)
         announcer.announce("drift", drift_findings, result.final_state)
+        _send_metrics(result.final_state, callbacks.warn, drift=_count_drift(result, targets))
         return result
 
 
@@ -116,6 +123,55 @@ def _create_announcer(selected: SelectedStack, warn: Callable[[str], None]) -> "
     from gpuform.stacks.operations.notifying import Announcer  # noqa: PLC0415 - only with rules
 
     return Announcer(selected, rules, warn)
+
+
+def _is_measured(options: RunOptions) -> bool:
+    """Return True for a run after which metrics are sent: not for a person's own preview."""
+    return not options.preview_only or options.operation in {"expire", "repair"}
+
+
+def _count_drift(result: DriftResult, targets: Sequence[str]) -> int | None:
+    """Return how many resources have drift; None if not all of them were compared."""
+    if not result.succeeded or targets:
+        return None
+    unchanged = {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH}
+    return sum(change.action not in unchanged for change in result.plan.changes)
+
+
+def _send_metrics(
+    final_state: FinalState | None,
+    warn: Callable[[str], None],
+    *,
+    drift: int | None = None,
+    is_measured: bool = True,
+) -> None:
+    """Send the figures of the stack to the collector that the OTEL_ variables name, if any."""
+    environ = get_run_context().environ
+    if final_state is None or not is_measured or not is_exported("metrics", environ):
+        return
+    from gpuform.stacks import fleet_metrics  # noqa: PLC0415 - only with a collector
+    from gpuform.stacks.schedule.noticing import list_entry_notices  # noqa: PLC0415 - as above
+
+    try:
+        entries = [
+            entry
+            for entry in final_state.entries
+            if not (entry.delete or entry.pending_replacement)
+        ]
+        clock = final_state.has_emulated_clock
+        facts = fleet_metrics.FleetFacts(
+            final_state.stack,
+            entries,
+            list_entry_notices(entries, final_state.now, is_emulated=clock),
+            final_state.now,
+            emulated=final_state.emulated,
+            has_emulated_clock=clock,
+            drift=drift,
+        )
+        fleet_metrics.export_samples(fleet_metrics.collect_samples(facts), environ, warn)
+    # Also a mistake here: the operation has ended, and its result counts.
+    except Exception as error:  # noqa: BLE001 - see above
+        warn(f"warning: no metrics were sent: {type(error).__name__}")
 
 
 def _get_full_name(selected: SelectedStack) -> str:

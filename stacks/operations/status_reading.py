@@ -28,6 +28,7 @@ from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.store import strip_credentials
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
+from gpuform.stacks.fleet_metrics import FleetFacts
 from gpuform.stacks.multi_stack import WorkspaceStack
 from gpuform.stacks.operations.opening.environments import (
     enter_environment,
@@ -62,12 +63,13 @@ def read_status(
     refresh: bool = False,
     emulate: bool = False,
     root: Path | None = None,
+    measures: bool = False,
 ) -> StatusReport:
     """Return the stack's status by the state, or with `refresh` by the platforms.
 
     Nothing is locked and nothing is changed. The state of an emulated stack is shown without
     `emulate` too. `root` is the folder of a multi-stack workspace, whose emulator is used by
-    projects without their own.
+    projects without their own. `measures` is as for `build_status`.
 
     Raises:
         EngineError: the stack cannot be opened, or belongs to the other environment.
@@ -81,7 +83,13 @@ def read_status(
             stack, emulate=emulate or shows_state, root=root, shows_state=shows_state
         ) as emulated:
             lock_holder = describe_lock_holder(selected.workspace, stack.name)
-            return build_status(stack, refresh=refresh, emulated=emulated, lock_holder=lock_holder)
+            return build_status(
+                stack,
+                refresh=refresh,
+                emulated=emulated,
+                lock_holder=lock_holder,
+                measures=measures,
+            )
 
 
 def build_status(
@@ -91,6 +99,7 @@ def build_status(
     emulated: bool,
     lock_holder: str,
     now: Callable[[], float] = time.time,
+    measures: bool = False,
 ) -> StatusReport:
     """Build the status of an open stack from the state, or with `refresh` from the platforms.
 
@@ -101,10 +110,12 @@ def build_status(
         emulated: the stack's objects are on an emulator.
         lock_holder: who holds the stack's lock; empty if nobody does.
         now: the current time, for the age of the state.
+        measures: with `refresh`, also compare with the state and measure the use of GPUs, for
+            metrics.
     """
     config = read_config(stack)
     book = PriceBook.read(stack.project.directory)
-    resources = _observe_resources(stack, config, refresh=refresh)
+    resources = _observe_resources(stack, config, refresh=refresh, finds_drift=measures)
     entries = _list_shown_entries(stack)
     settings = Settings(config=config.get, environ=stack.run_context.environ)
     clock = synchronize_clock(stack.run_context.clock)
@@ -147,7 +158,36 @@ def build_status(
         emulated=emulated,
         # A run in progress has creates of its own, which are not left behind.
         unsettled=[] if lock_holder else _describe_leftovers(stack),
+        fleet=FleetFacts(
+            stack,
+            [resource.entry for resource in resources],
+            notices,
+            clock.now(),
+            emulated=emulated,
+            has_emulated_clock=clock.is_platforms,
+            drift=sum(resource.has_drifted for resource in resources)
+            if refresh and measures
+            else None,
+            usage=_measure_usage(resources, settings) if refresh and measures else {},
+            unread={resource.entry.urn for resource in resources if resource.problem},
+        ),
     )
+
+
+def _measure_usage(
+    resources: Iterable["_ObservedResource"], settings: Settings
+) -> Mapping[str, float]:
+    """Return the measured share of use of the GPUs of each resource, by URN, where it is known."""
+    usage = {}
+    for resource in resources:
+        entry, lifecycle = resource.entry, find_lifecycle(resource.entry.type)
+        if lifecycle is None or not entry.custom or resource.problem:
+            continue
+        with contextlib.suppress(GpuformError):
+            share = lifecycle.measure_gpu_usage(settings, entry.id)
+            if share is not None:
+                usage[entry.urn] = share
+    return usage
 
 
 def read_node_inventory(
@@ -210,12 +250,15 @@ def _list_shown_entries(stack: Stack) -> list[ResourceState]:
 
 
 def _observe_resources(
-    stack: Stack, config: Mapping[str, str], *, refresh: bool
+    stack: Stack, config: Mapping[str, str], *, refresh: bool, finds_drift: bool = False
 ) -> list["_ObservedResource"]:
-    """Return the stack's resources as stored, or with `refresh` as the platforms report them."""
+    """Return the stack's resources as stored, or with `refresh` as the platforms report them.
+
+    With `finds_drift` as well, each is compared with the state.
+    """
     entries = _list_shown_entries(stack)
     if refresh:
-        return _read_resources(stack, config, entries)
+        return _read_resources(stack, config, entries, finds_drift=finds_drift)
     return [_ObservedResource(entry) for entry in entries]
 
 
@@ -247,6 +290,7 @@ class _ObservedResource:
     entry: ResourceState
     problem: str = ""
     is_gone: bool = False
+    has_drifted: bool = False
 
     @property
     def names(self) -> set[str]:
@@ -255,7 +299,7 @@ class _ObservedResource:
 
 
 def _read_resources(
-    stack: Stack, config: Mapping[str, str], entries: list[ResourceState]
+    stack: Stack, config: Mapping[str, str], entries: list[ResourceState], *, finds_drift: bool
 ) -> list[_ObservedResource]:
     """Ask the platforms for each resource; a resource is as stored where a request failed.
 
@@ -264,7 +308,7 @@ def _read_resources(
     resources = []
     platform_entries = [entry for entry in entries if _has_platform_object(entry)]
     # Answers come in the order of these entries.
-    answers = iter(read_resources(stack, config, platform_entries))
+    answers = iter(read_resources(stack, config, platform_entries, finds_drift=finds_drift))
     for entry in entries:
         if not _has_platform_object(entry):
             resources.append(_ObservedResource(entry))
@@ -275,11 +319,15 @@ def _read_resources(
         elif answer.outputs is None:
             resources.append(
                 _ObservedResource(
-                    replace(entry, outputs={}), "it no longer exists on the platform", is_gone=True
+                    replace(entry, outputs={}),
+                    "it no longer exists on the platform",
+                    is_gone=True,
+                    has_drifted=True,
                 )
             )
         else:
-            resources.append(_ObservedResource(replace(entry, outputs=answer.outputs)))
+            new = replace(entry, outputs=answer.outputs)
+            resources.append(_ObservedResource(new, has_drifted=answer.has_drifted))
     return resources
 
 
@@ -388,7 +436,7 @@ class StatusQuery:
 
     With `refresh` the platforms are asked. With `emulate` each stack is read on its emulator;
     projects without their own share the one of `root`. `ask_passphrase` receives the name of a
-    stack and a prompt; it is None where nobody can answer.
+    stack and a prompt; it is None where nobody can answer. `measures` is as for `build_status`.
     """
 
     root: Path
@@ -396,6 +444,7 @@ class StatusQuery:
     refresh: bool = False
     emulate: bool = False
     ask_passphrase: Callable[[str, str], str] | None = None
+    measures: bool = False
 
 
 def read_stack_statuses(
@@ -419,7 +468,11 @@ def _read_stack_status(workspace_stack: WorkspaceStack, query: StatusQuery) -> S
             return StackStatus(workspace_stack.name, None, problem, exists=False)
         selected = SelectedStack(workspace, workspace_stack.stack, ask_passphrase=ask_passphrase)
         status = read_status(
-            selected, refresh=query.refresh, emulate=query.emulate, root=query.root
+            selected,
+            refresh=query.refresh,
+            emulate=query.emulate,
+            root=query.root,
+            measures=query.measures,
         )
     except StackNotFound as error:  # another command has removed it meanwhile
         return StackStatus(workspace_stack.name, None, str(error), exists=False)

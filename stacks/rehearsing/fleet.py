@@ -25,6 +25,7 @@ class FleetState:
     Attributes:
         working: GPUs on which jobs can run, by owner.
         billed: GPUs that the platform charges, by platform.
+        urn: the resource whose step ran then; empty between runs.
         excused: GPUs that the hazard itself takes from their owner, with or without the plan.
         nodes: the nodes that work, each as platform, owner and name.
         data: labels of the stored data, by platform and key.
@@ -33,6 +34,7 @@ class FleetState:
     at: float
     working: Mapping[Owner, int]
     billed: Mapping[str, int]
+    urn: str = ""
     excused: Mapping[Owner, int] = field(default_factory=dict)
     nodes: frozenset[tuple[str, str, str]] = frozenset()
     data: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -46,12 +48,14 @@ class FleetRecorder:
         app: the emulator.
         failed_nodes: names of nodes that a hazard has broken, by platform and owner.
         excused: GPUs that the hazard takes by itself from now on, by owner.
+        urn: the resource whose step runs now; empty between runs.
         samples: the fleet over the clock, oldest first.
     """
 
     app: Flask
     failed_nodes: set[tuple[str, str, str]] = field(default_factory=set)
     excused: dict[Owner, int] = field(default_factory=dict)
+    urn: str = ""
     samples: list[FleetState] = field(default_factory=list)
 
     def sample(self, now: float) -> None:
@@ -77,7 +81,13 @@ class FleetRecorder:
                 working[key[:2]] += node["gpus"]
                 nodes.add(key)
         return FleetState(
-            now, working, billed, dict(self.excused), frozenset(nodes), _index_data(answer["data"])
+            now,
+            working,
+            billed,
+            self.urn,
+            dict(self.excused),
+            frozenset(nodes),
+            _index_data(answer["data"]),
         )
 
 
@@ -89,29 +99,50 @@ def _index_data(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], s
 class FleetTarget:
     """The GPUs that should work all the time: those that the fleet has before and after the plan.
 
-    `total` counts also GPUs that move to another owner.
+    Attributes:
+        by_owner: GPUs by the owner that has them before and after.
+        moved: GPUs that move from some owners to others.
+        urns: the resource of each owner, and the resources that it depends on. Steps are played one
+            after the other, but independent ones run side by side in truth: time counts for an
+            owner only during the steps of these resources, and between runs.
     """
 
     by_owner: Mapping[Owner, int]
-    total: int
+    moved: int = 0
+    urns: Mapping[Owner, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
-    def between(cls, before: FleetState, after: FleetState) -> "FleetTarget":
+    def between(
+        cls, before: FleetState, after: FleetState, urns: Mapping[Owner, frozenset[str]]
+    ) -> "FleetTarget":
         """Return the target of a plan that leads from one state of the fleet to another."""
         by_owner = {
             owner: min(gpus, after.working.get(owner, 0)) for owner, gpus in before.working.items()
         }
         total = min(sum(before.working.values()), sum(after.working.values()))
-        return cls({owner: gpus for owner, gpus in by_owner.items() if gpus}, total)
+        moved = max(0, total - sum(by_owner.values()))
+        return cls({owner: gpus for owner, gpus in by_owner.items() if gpus}, moved, urns)
 
-    def count_missing(self, state: FleetState) -> int:
-        """Return how many GPUs of the target do not work, less those that the hazard excuses."""
-        missing = sum(
-            max(0, gpus - state.working.get(owner, 0) - state.excused.get(owner, 0))
+    def list_missing(self, state: FleetState) -> dict[Owner | None, int]:
+        """Return how many GPUs of the target do not work, by owner; None stands for moved ones.
+
+        GPUs that the hazard excuses are not missing.
+        """
+        missing: dict[Owner | None, int] = {
+            owner: gpus - state.working.get(owner, 0) - state.excused.get(owner, 0)
             for owner, gpus in self.by_owner.items()
+        }
+        # Moved GPUs are at work wherever there are more than an owner has to have.
+        excess = sum(
+            max(0, gpus - self.by_owner.get(owner, 0)) for owner, gpus in state.working.items()
         )
-        excused = sum(state.excused.values())
-        return max(missing, self.total - sum(state.working.values()) - excused, 0)
+        excused = sum(gpus for owner, gpus in state.excused.items() if owner not in self.by_owner)
+        missing[None] = self.moved - excess - excused
+        return {owner: gpus for owner, gpus in missing.items() if gpus > 0}
+
+    def counts(self, owner: Owner | None, urn: str) -> bool:
+        """Return True if time during a step of the resource counts for the owner."""
+        return not urn or owner is None or urn in self.urns.get(owner, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +157,23 @@ class FleetLoss:
 def measure_loss(target: FleetTarget, samples: Sequence[FleetState]) -> FleetLoss:
     """Return what the target lacked from the first to the last sample.
 
-    Between two samples the fleet is that of the first one.
+    Between two samples the fleet is that of the first one. The GPUs are the sum of the most that
+    each owner lacked; the seconds are those of the owner that lacked GPUs for longest.
     """
-    most, seconds, gpu_seconds = 0, 0.0, 0.0
+    most: Counter[Owner | None] = Counter()
+    seconds: dict[Owner | None, float] = {}
+    gpu_seconds = 0.0
     for state, next_state in pairwise(samples):
         length = next_state.at - state.at
-        missing = target.count_missing(state)
-        if missing and length > 0:
-            most = max(most, missing)
-            seconds += length
-            gpu_seconds += missing * length
-    if samples:
-        most = max(most, target.count_missing(samples[-1]))
-    return FleetLoss(most, round(seconds, 3), round(gpu_seconds / SECONDS_PER_HOUR, 3))
+        for owner, gpus in target.list_missing(state).items() if length > 0 else ():
+            if target.counts(owner, state.urn):
+                most[owner] = max(most[owner], gpus)
+                seconds[owner] = seconds.get(owner, 0.0) + length
+                gpu_seconds += gpus * length
+    for owner, gpus in target.list_missing(samples[-1]).items():
+        most[owner] = max(most[owner], gpus)
+    longest = max(seconds.values(), default=0.0)
+    return FleetLoss(sum(most.values()), round(longest), round(gpu_seconds / SECONDS_PER_HOUR, 2))
 
 
 def sum_billed_hours(samples: Sequence[FleetState], until: float) -> dict[str, float]:

@@ -19,6 +19,7 @@ from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.rehearsal import RERUN_AFTER_S
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import Backend
+from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations import automation
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.callbacks import OperationEvent, RunEnded
@@ -59,8 +60,10 @@ class PlayedRun:
         plan: the plan of the run's preview; None without one.
         samples: the fleet over the clock, up to the end of the mending.
         ended_at: the clock's time at the end of the run itself.
+        made: the changes of the run.
         pending: the changes that were still to be made after the run.
         is_mended: whether the plan is empty at last.
+        mended_by: the flags of the command that has completed the plan; None if none was needed.
         mending_errors: the errors of the command that was to mend.
         points: the changing requests, if they were learned.
     """
@@ -70,9 +73,10 @@ class PlayedRun:
     samples: list[FleetState]
     ended_at: float
     plan: Plan | None = None
+    made: Sequence[ResourceChange] = ()
     pending: Sequence[ResourceChange] = ()
     is_mended: bool = True
-    was_mended: bool = False
+    mended_by: str | None = None
     mending_errors: Sequence[str] = ()
     points: Sequence[Point] = ()
 
@@ -180,26 +184,50 @@ class PlanPlayer:
         end_hazard: Callable[[], None],
         outage_s: float,
     ) -> PlayedRun:
-        """Preview what is left to do; if anything is, run the command again, and preview again."""
-        is_complete = played.ending == "succeeded"
-        if is_complete:
-            pending = self._preview(recorder)
-            if pending is not None and not pending.has_changes:
+        """Run the command again until the plan is empty, unless it is already.
+
+        A resource of which nothing works is replaced if the command alone does not complete it.
+        """
+        remaining: Sequence[ResourceChange] | None = None
+        if played.ending == "succeeded":
+            remaining = self._preview(recorder)
+            if remaining is not None and not remaining:
                 end_hazard()
                 return played
         self._advance(recorder, max(outage_s, RERUN_AFTER_S))
         end_hazard()
         recorder.sample(self.server.clock.now())
-        mending = self._run(recorder, Interruption(), with_preview=True)
-        played.was_mended = True
-        played.mending_errors = mending.errors
-        if mending.plan is not None:
-            played.pending = [
-                change for change in mending.plan.changes if change.action not in _NO_CHANGE
-            ]
-        remaining = self._preview(recorder)
-        played.is_mended = remaining is not None and not remaining.has_changes
+        played.is_mended = False
+        flags: tuple[str, ...] = ()
+        for _attempt in range(2):
+            options = replace(
+                self.options, skip_preview=True, replace=flags or self.options.replace
+            )
+            mending = self._run(recorder, Interruption(), options=options)
+            if played.mended_by is None:
+                played.mending_errors, played.pending = mending.errors, mending.made
+            played.mended_by = "".join(f" --replace {name}" for name in flags)
+            remaining = self._preview(recorder)
+            played.is_mended = remaining is not None and not remaining
+            flags = tuple(change.name for change in remaining or () if change.action == "update")
+            if played.is_mended or not flags or self._has_working_gpus(recorder, flags):
+                break
+        known = {change.urn for change in played.pending}
+        played.pending = [*played.pending, *(c for c in remaining or () if c.urn not in known)]
         return played
+
+    def _has_working_gpus(self, recorder: FleetRecorder, names: Sequence[str]) -> bool:
+        """Return True if one of the resources has GPUs at work, which a replacement removes."""
+        owners = {owner for _, owner in recorder.samples[-1].working}
+        resources = self.selected.open().snapshot.resources
+        values = {
+            str(value)
+            for resource in resources
+            if name_of(resource.urn) in names
+            for value in resource.outputs.values()
+            if isinstance(value, str)
+        }
+        return bool(owners & values)
 
     def _advance(self, recorder: FleetRecorder, seconds: float) -> None:
         """Let time pass, and sample the fleet meanwhile, for nodes that end by themselves."""
@@ -208,11 +236,13 @@ class PlanPlayer:
             self.server.clock.advance_to(min(end, now + max(600.0, seconds / 48)))
             recorder.sample(self.server.clock.now())
 
-    def _preview(self, recorder: FleetRecorder) -> Plan | None:
-        """Return the plan of a preview on another machine, or None if the preview fails."""
+    def _preview(self, recorder: FleetRecorder) -> Sequence[ResourceChange] | None:
+        """Return the changes of a preview on another machine, or None if the preview fails."""
         options = replace(self.options, preview_only=True, skip_preview=False)
         played = self._run(recorder, Interruption(), options=options)
-        return played.plan if played.ending == "succeeded" else None
+        if played.ending != "succeeded" or played.plan is None:
+            return None
+        return _list_changes(played.plan)
 
     def _run(
         self,
@@ -226,34 +256,45 @@ class PlanPlayer:
         """Run the plan's operation once, on a machine of its own, and return the run."""
         clock = self.server.clock
         recorder.sample(clock.now())
+
+        def begin_step(urn: str) -> None:
+            recorder.urn = urn
+            recorder.sample(clock.now())
+
         # The waits between repeated requests are random: equal runs must wait equally long.
         random.seed(0)
         observer = RequestObserver(
             self.server.store,
             lambda: recorder.sample(clock.now()),
+            begin_step,
             interruption,
             learns=learns,
         )
-        plans: list[Plan] = []
+        previewed: list[Plan] = []
+        made: list[Plan] = []
 
         def handle_event(event: OperationEvent) -> None:
             observer.follow_steps(event)
-            if not isinstance(event, RunEnded) or not event.started.preview:
+            if not isinstance(event, RunEnded) or event.outcome is None:
                 return
-            if event.outcome is not None and event.outcome.succeeded:
-                plans.append(event.plan)
+            if not event.started.preview:
+                made.append(event.plan)
+            elif event.outcome.succeeded:
+                previewed.append(event.plan)
 
         if options is None:
             options = replace(self.options, skip_preview=not with_preview)
         with self._mount(observer):
             ending, errors = self._call(self._enter_machine(), options, handle_event)
+        recorder.urn = ""
         recorder.sample(clock.now())
         return PlayedRun(
             ending,
             [mask_emulator_addresses(error) for error in errors],
             recorder.samples,
             clock.now(),
-            plan=plans[-1] if plans else None,
+            plan=previewed[-1] if previewed else None,
+            made=_list_changes(made[-1]) if made else (),
             points=observer.points,
         )
 
@@ -293,6 +334,11 @@ class PlanPlayer:
         secure_url = self.server.url.replace("http:", "https:")
         with mount_transport(self.server.url, transport), mount_transport(secure_url, transport):
             yield
+
+
+def _list_changes(plan: Plan) -> list[ResourceChange]:
+    """Return the changes of a plan that do anything."""
+    return [change for change in plan.changes if change.action not in _NO_CHANGE]
 
 
 def _list_errors(result: RunResult) -> list[str]:

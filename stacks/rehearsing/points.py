@@ -113,11 +113,13 @@ class Interruption:
 class RequestObserver:
     """Counts the requests of one run, and collects the points if `learns` is set.
 
-    `on_clock` is called after each move of the clock and each request that is not a read.
+    `on_clock` is called after each move of the clock and each request that is not a read, `on_step`
+    with the URN of each step that begins.
     """
 
     store: Store
     on_clock: Callable[[], None]
+    on_step: Callable[[str], None]
     interruption: Interruption = field(default_factory=Interruption)
     learns: bool = False
     points: list[Point] = field(default_factory=list)
@@ -126,9 +128,11 @@ class RequestObserver:
 
     def follow_steps(self, event: OperationEvent) -> None:
         """Note the step that begins: the requests that follow belong to that step."""
-        if isinstance(event, StepStarted) and not event.planning:
+        # Unchanged resources have steps as well, beside the one that changes something.
+        if isinstance(event, StepStarted) and not event.planning and event.step.op is not Op.SAME:
             state = event.step.state
             self._step = (event.step.urn, state.type, event.step.op)
+            self.on_step(event.step.urn)
 
     def handle(
         self, request: httpx.Request, forward: Callable[[httpx.Request], httpx.Response]

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpuform.providers.emulator.server import Server
 from gpuform.schemas.plan import Plan, PlanAction
@@ -18,7 +18,7 @@ from gpuform.schemas.rehearsal import (
     HazardKind,
     HazardOutcome,
 )
-from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.rehearsing.fleet import (
     FleetRecorder,
@@ -44,7 +44,10 @@ from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.testing.case_run import CaseRunSpec, CaseStack, get_address, serve_emulator
 from gpuform.stacks.testing.events import list_objects
 
-MOST_POINTS: Final = 24
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
+
+MOST_POINTS: Final = 16
 """How many requests of all kinds together are played for each hazard, if there are few kinds."""
 UNDISTURBED: Final = Hazard(kind=HazardKind.NONE, description="nothing goes wrong")
 _NAME_PROPERTIES: Final = ("cluster_name", "cluster_fabric_name", "name")
@@ -97,6 +100,8 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
     Replaces the platforms' and Pulumi's variables of this process's environment.
     """
     _remove_credentials()
+    # The state of a rehearsal need not survive this machine, and waiting for disks takes long.
+    os.fsync = _ignore_sync
     with serve_emulator(spec.case, in_memory=True, seed=f"gpuform rehearse {spec.seed}") as server:
         return _ShareRehearsal.prepare(spec, server).play(send)
 
@@ -104,6 +109,11 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
 _CREDENTIAL_NAME: Final = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|^AWS_|^AZURE_|^ARM_|^GOOGLE_|^SSH_|^KUBE"
 )
+
+
+def _ignore_sync(fd: "int | HasFileno") -> None:
+    """Do nothing, in place of `os.fsync`."""
+    del fd
 
 
 def _remove_credentials() -> None:
@@ -124,6 +134,7 @@ class _ShareRehearsal:
     _undisturbed: PlayedRun = field(init=False)
     _learned: LearnedPlan = field(init=False)
     _target: FleetTarget = field(init=False)
+    _dependencies: dict[str, set[str]] = field(default_factory=dict)
     _prices: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     @classmethod
@@ -142,8 +153,9 @@ class _ShareRehearsal:
             return ShareReport({}, failure="\n".join(undisturbed.errors))
         self._undisturbed = undisturbed
         before, after = undisturbed.samples[0], undisturbed.samples[-1]
-        self._target = FleetTarget.between(before, after)
         self._learned = self._learn(undisturbed, undisturbed.plan)
+        urns = _find_urns_by_owner(self._learned, self._dependencies)
+        self._target = FleetTarget.between(before, after, urns)
         self._prices = _find_prices(undisturbed.plan)
         honest = self._build_outcome(
             HazardPlay(UNDISTURBED),
@@ -172,6 +184,9 @@ class _ShareRehearsal:
         self.player.restore(self.player.start)
         resources += self._list_resources()
         owners = _find_owners(resources, {*before.working, *after.working})
+        for resource in resources:
+            found = find_dependency_urns(resource, provider=False)
+            self._dependencies.setdefault(resource.urn, set()).update(found)
         learned = LearnedPlan(changes, (), owners, before, after, undisturbed.samples)
         kinds_of_change = {point.group for point in undisturbed.points}
         limit = max(3, MOST_POINTS // max(1, len(kinds_of_change)))
@@ -226,9 +241,9 @@ class _ShareRehearsal:
         samples, kind = played.samples, play.hazard.kind
         loss = measure_loss(self._target, samples)
         at_end = [state for state in samples if state.at <= played.ended_at]
-        is_outage = bool(kind in OUTAGES and at_end and self._target.count_missing(at_end[-1]))
+        is_outage = bool(kind in OUTAGES and at_end and self._target.list_missing(at_end[-1]))
         # What is missing after the mending too stays away until somebody finds the cause.
-        is_open = is_outage or bool(self._target.count_missing(samples[-1]))
+        is_open = is_outage or bool(self._target.list_missing(samples[-1]))
         orphans = self._list_unknown_objects()
         command = "destroy" if self.spec.options.operation == "destroy" else "up"
         is_mended = played.is_mended and not orphans
@@ -243,8 +258,8 @@ class _ShareRehearsal:
             data_lost=list_lost_data(samples[0], samples[-1]),
             extra_cost=self._sum_extra_cost(samples),
             half_done=(*map(describe_pending, played.pending), *orphans),
-            mended_by=f"gpuform {command} --stack {self.spec.plan.stack}"
-            if played.was_mended and is_mended
+            mended_by=f"gpuform {command} --stack {self.spec.plan.stack}{played.mended_by}"
+            if played.mended_by is not None and is_mended
             else "",
             is_mended=is_mended,
         )
@@ -302,6 +317,22 @@ def _find_owners(resources: Sequence[ResourceState], owners: set[Owner]) -> dict
             if owner in owners:
                 found.setdefault(resource.urn, owner)
     return found
+
+
+def _find_urns_by_owner(
+    learned: LearnedPlan, dependencies: Mapping[str, set[str]]
+) -> dict[Owner, frozenset[str]]:
+    """Return the resources of each owner, with all resources that they depend on."""
+    urns: dict[Owner, frozenset[str]] = {}
+    for urn, owner in learned.owners.items():
+        found, pending = set(urns.get(owner, ())), [urn]
+        while pending:
+            current = pending.pop()
+            if current not in found:
+                found.add(current)
+                pending += dependencies.get(current, ())
+        urns[owner] = frozenset(found)
+    return urns
 
 
 def _find_prices(plan: Plan) -> dict[str, tuple[str, float]]:

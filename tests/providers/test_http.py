@@ -16,6 +16,7 @@ from processes.limits import LAST_RESORT
 from gpuform.providers import errors
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.http import ApiClient, ErrorAnswers, Retry, parse_retry_after
+from gpuform.providers.http.client import find_proxy, read_proxies
 from gpuform.providers.together.client import is_out_of_stock
 
 Step = int | httpx.Response | type[httpx.TransportError]
@@ -433,3 +434,24 @@ def test_requests_of_different_threads_run_concurrently() -> None:
         assert list(threads.map(send_request, range(everyone))) == [{}] * everyone
         client.close()
         server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("environ", "url", "proxy"),
+    [
+        ({}, "https://api.test", None),
+        ({"HTTPS_PROXY": "proxy.test:3128"}, "https://api.test", "http://proxy.test:3128"),
+        ({"HTTPS_PROXY": "http://proxy.test"}, "http://api.test", None),
+        ({"ALL_PROXY": "http://proxy.test"}, "http://api.test", "http://proxy.test"),
+        ({"https_proxy": "http://a.test", "HTTPS_PROXY": "b"}, "https://api.test", "http://a.test"),
+        ({"ALL_PROXY": "http://a.test", "NO_PROXY": ".test"}, "https://api.test", None),
+        ({"ALL_PROXY": "http://a.test", "NO_PROXY": "*"}, "https://api.test", None),
+        ({"ALL_PROXY": "http://a.test", "NO_PROXY": "x, 127.0.0.1"}, "http://127.0.0.1:8", None),
+        ({"ALL_PROXY": "http://a.test", "NO_PROXY": "::1"}, "http://[::1]:80", None),
+        ({"ALL_PROXY": "http://a.test", "NO_PROXY": "a.test"}, "https://b.test", "http://a.test"),
+    ],
+)
+def test_the_variables_of_a_run_choose_the_proxy(
+    environ: dict[str, str], url: str, proxy: str | None
+) -> None:
+    assert find_proxy(url, read_proxies(environ)) == proxy

@@ -1,6 +1,7 @@
 """Spans become one trace of OpenTelemetry, without values."""
 
 import logging
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -104,6 +105,33 @@ def test_a_run_belongs_to_the_span_of_the_program_that_calls_the_api(
         pass
     (span,) = exporter.get_finished_spans()
     assert span.parent == caller.get_span_context()
+
+
+def test_two_runs_of_one_process_have_a_trace_each() -> None:
+    exporters = {name: InMemorySpanExporter() for name in ("a", "b")}
+    begun = threading.Barrier(2)
+
+    def work(name: str) -> None:
+        urn = f"urn:pulumi:{name}::demo::{CLUSTER}::train-{name}"
+        with trace_run("gpuform up", f"demo/{name}", {}, refuse_warning, exporter=exporters[name]):
+            begun.wait()
+            with ThreadPoolExecutor() as pool:
+                pool.submit(record_step, urn).result()
+            begun.wait()
+
+    def record_step(urn: str) -> None:
+        with trace_span("step", "create", urn), trace_span("request", f"GET {urn[-1]}"):
+            pass
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in exporters]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, exporter in exporters.items():
+        spans = get_spans(exporter)
+        assert {*spans} == {"gpuform up", "create", f"GET {name}"}
+        assert len({span.context.trace_id for span in spans.values()}) == 1
 
 
 class _RefusingExporter(SpanExporter):

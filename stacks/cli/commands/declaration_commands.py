@@ -436,7 +436,13 @@ def _check_import_options(options: ImportOptions) -> None:
         if any(object_names):
             raise click.UsageError("--all cannot be combined with TYPE, NAME and ID")
         if not options.platform:
-            raise click.UsageError("--all requires --platform")
+            from gpuform.providers.offering import list_platforms_with_objects  # noqa: PLC0415 - not for help
+
+            *names, last_name = list_platforms_with_objects()
+            raise click.UsageError(
+                f"--all requires --platform NAME: {', '.join(names)} or {last_name}. "
+                "`gpuform orphans` lists objects without a stack"
+            )
         return
     if not all(object_names):
         raise click.UsageError(

@@ -117,6 +117,7 @@ def orphans(
     from gpuform.stacks.operations.orphans import Account, build_orphan_search  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         build_orphans_document,
+        render_import_commands,
         render_orphans,
     )
 
@@ -133,6 +134,8 @@ def orphans(
         else:
             url = question.backend.url
             for line in render_orphans(report, url, paint=screen.paint, redact=redact):
+                screen.print(line)
+            for line in render_import_commands(report, emulate=emulate):
                 screen.print(line)
         for failure in report.failures:
             screen.warn(f"error: {redact(failure)}")

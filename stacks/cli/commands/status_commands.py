@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,17 +38,29 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Request the platforms now; the state does not change.",
 )
+@click.option(
+    "--prometheus",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write the figures to this file, in the text format of Prometheus, for node "
+    "exporter's textfile collector.",
+)
 @emulate_flag
 @add_multi_stack_flags
 @add_stack_flags
 def status(
-    as_json: bool, refresh: bool, emulate: bool, every_stack: bool, filters: tuple[str, ...]
+    as_json: bool,
+    refresh: bool,
+    prometheus: Path | None,
+    emulate: bool,
+    every_stack: bool,
+    filters: tuple[str, ...],
 ) -> int:
     """Show the stack's resources: state, readiness, GPUs, cost, alerts.
 
     Shows the state, or with --refresh what the platforms report and measure now. With Lens
-    configured (LENS_URL or lens:url), also shows idle and busy nodes, the hottest GPUs and the top
-    consumers. Takes no lock and changes nothing. Exits with 1 when --refresh could not read a
+    configured (LENS_URL or lens:url), also shows idle and busy nodes, hot GPUs (from 80 °C) and the
+    top consumers. Takes no lock and changes nothing. Exits with 1 when --refresh could not read a
     resource, and with 9 when a platform has stopped something because no credit is left.
 
     With --all the command shows each stack under its name, and the totals. A stack that cannot be
@@ -60,6 +72,7 @@ def status(
       gpuform status --stack dev
       gpuform status --refresh --json
       gpuform status --all
+      gpuform status --all --refresh --prometheus /var/lib/node_exporter/gpuform.prom
     """
     from gpuform.providers.context import trace_run  # noqa: PLC0415 - not for help
 
@@ -69,14 +82,54 @@ def status(
         if refresh:
             title = f"gpuform status{' --all' if every_stack else ''}"
             reports.enter_context(trace_run(title, "", session.environ, session.screen.warn))
+        flags = _StatusFlags(as_json, refresh, emulate, prometheus)
         if every_stack:
-            return _show_all_stacks(
-                session, filters, as_json=as_json, refresh=refresh, emulate=emulate
-            )
-        return _show_stack(session, as_json=as_json, refresh=refresh, emulate=emulate)
+            return _show_all_stacks(session, filters, flags)
+        return _show_stack(session, flags)
 
 
-def _show_stack(session: Session, *, as_json: bool, refresh: bool, emulate: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class _StatusFlags:
+    """The flags of a status."""
+
+    as_json: bool
+    refresh: bool
+    emulate: bool
+    prometheus: Path | None
+
+    def sends_metrics(self, session: Session) -> bool:
+        """Return True if figures of the platforms go to a collector."""
+        from gpuform.providers.context import is_exported  # noqa: PLC0415 - not for help
+
+        return self.refresh and is_exported("metrics", session.environ)
+
+
+def _report_figures(
+    session: Session, statuses: Sequence["StackStatus"], flags: _StatusFlags
+) -> None:
+    """Write the figures of the stacks into the file of --prometheus, and send them, if asked.
+
+    Raises:
+        EngineError: the file cannot be written.
+    """
+    if flags.prometheus is None and not flags.sends_metrics(session):
+        return
+    from gpuform.stacks import fleet_metrics  # noqa: PLC0415 - only for figures
+
+    samples = []
+    for stack_status in statuses:
+        fleet = None if stack_status.status is None else stack_status.status.fleet
+        if fleet is not None:
+            samples += fleet_metrics.collect_samples(fleet)
+        elif stack_status.is_unread:
+            samples.append(fleet_metrics.build_unreadable_sample(stack_status.name))
+    if flags.prometheus is not None:
+        fleet_metrics.write_textfile(flags.prometheus, samples)
+    if flags.sends_metrics(session):
+        fleet_metrics.export_samples(samples, session.environ, session.screen.warn)
+
+
+def _show_stack(session: Session, flags: _StatusFlags) -> int:
     """Print the stack's status, and return the exit code.
 
     FAILED if a resource could not be read with `refresh`, else OUT_OF_CREDIT if credit is gone.
@@ -86,6 +139,7 @@ def _show_stack(session: Session, *, as_json: bool, refresh: bool, emulate: bool
         select_stack,
     )
     from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.multi_stack_status_text import StackStatus  # noqa: PLC0415
     from gpuform.stacks.review.text.status_text import (  # noqa: PLC0415 - as above
         build_status_document,
         render_status,
@@ -93,24 +147,27 @@ def _show_stack(session: Session, *, as_json: bool, refresh: bool, emulate: bool
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - as above
 
     selected = select_stack(session, find_workspace(session, runs_program=False))
-    stack_status = read_status(selected, refresh=refresh, emulate=emulate)
-    if as_json:
+    measures = flags.prometheus is not None or flags.sends_metrics(session)
+    stack_status = read_status(
+        selected, refresh=flags.refresh, emulate=flags.emulate, measures=measures
+    )
+    if flags.as_json:
         document = build_status_document(stack_status)
         session.screen.print(format_json(document, indent=2))
     else:
         lines = render_status(stack_status, paint=session.screen.paint)
         session.screen.print("\n".join(lines))
+    full_name = f"{selected.workspace.project.name}/{selected.name}"
+    _report_figures(session, [StackStatus(full_name, stack_status)], flags)
     # Without --refresh nothing was asked, and nothing is missing.
-    unread_names = stack_status.unread_names if refresh else ()
+    unread_names = stack_status.unread_names if flags.refresh else ()
     if unread_names:
         session.screen.warn(f"error: could not read {', '.join(unread_names)}")
         return FAILED
     return OUT_OF_CREDIT if is_out_of_credit(stack_status.notices) else SUCCESS
 
 
-def _show_all_stacks(
-    session: Session, filters: Sequence[str], *, as_json: bool, refresh: bool, emulate: bool
-) -> int:
+def _show_all_stacks(session: Session, filters: Sequence[str], flags: _StatusFlags) -> int:
     """Print the status of each chosen stack and the totals, and return the exit code.
 
     A stack that cannot be read does not stop the others.
@@ -133,15 +190,16 @@ def _show_all_stacks(
     query = StatusQuery(
         chosen_stacks.order.workspace.root,
         session.environ,
-        refresh,
-        emulate,
+        flags.refresh,
+        flags.emulate,
         None
         if ask_passphrase is None
         else lambda name, prompt: ask_passphrase(f"{name}: {prompt}"),
+        measures=flags.prometheus is not None or flags.sends_metrics(session),
     )
     statuses: list[StackStatus] = []
     for status in read_stack_statuses(chosen_stacks.stacks, query):
-        if not as_json:
+        if not flags.as_json:
             # Stacks with the same Lens show its figures once.
             shown_monitoring = [
                 stack_status.status.monitoring
@@ -152,11 +210,12 @@ def _show_all_stacks(
             # Printed one by one: reading many stacks takes a while.
             session.screen.print("\n".join([*lines, ""]))
         statuses.append(status)
-    if as_json:
+    if flags.as_json:
         session.screen.print(format_json(build_multi_stack_document(statuses), indent=2))
     else:
         session.screen.print(format_totals(Totals.from_statuses(statuses)))
-    return _report_failures(session, statuses, problems, refresh=refresh)
+    _report_figures(session, statuses, flags)
+    return _report_failures(session, statuses, problems, refresh=flags.refresh)
 
 
 def _report_failures(

@@ -16,7 +16,7 @@ from gpuform.stacks.engine.executing.expiring import (
     find_due_changes,
 )
 from gpuform.stacks.engine.executing.provider_resource import DefaultProviders, ProviderRequest
-from gpuform.stacks.engine.executing.refreshing import Refresher, refresh_all
+from gpuform.stacks.engine.executing.refreshing import Refresher, find_drift, refresh_all
 from gpuform.stacks.engine.executing.stack_reference import (
     PlannedOutputs,
     StackReferences,
@@ -38,6 +38,7 @@ __all__ = [
     "StepExecutor",
     "Stopped",
     "apply_due_changes",
+    "find_drift",
     "find_due_changes",
     "find_forbidden_deletions",
     "find_referenced_stacks",

@@ -22,7 +22,7 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
     describe_drift,
 )
-from gpuform.stacks.engine.provider_host import Diff
+from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.state import ResourceState, SelectedResources, format_timestamp
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 from gpuform.stacks.engine.values import find_changed_keys, property_paths
@@ -178,8 +178,7 @@ class Refresher:
         """
         if (new.inputs, new.outputs) != (old.inputs, old.outputs):
             new.modified = format_timestamp()
-        baseline = self._ignore_expected_changes(old, new) if old.external else old
-        diff = self._diff_drift(baseline, new)
+        baseline, diff = find_drift(self._executor.host, old, new)
         step.new, step.diffs = new, self._list_changed_keys(diff, baseline, new)
         step.result_op = Op.UPDATE if diff.changes else Op.SAME
         step.change = describe_drift(self._executor.host, baseline, new, diff)
@@ -192,66 +191,74 @@ class Refresher:
         if constraint is not None and self._count_changes:
             constraint.check_step(step)
 
-    def _ignore_expected_changes(self, old: ResourceState, new: ResourceState) -> ResourceState:
-        """Return `old` with the new values of outputs that may change without being drift.
-
-        These are outputs that change by themselves, and outputs missing in `old`. If the provider
-        does not name such outputs, `old` is unchanged.
-        """
-        changing_names = self._executor.host.get_volatile_outputs(old)
-        if changing_names is None:
-            return old
-        stable_outputs = {
-            name: value for name, value in old.outputs.items() if name not in changing_names
-        }
-        new_outputs = {
-            name: value
-            for name, value in new.outputs.items()
-            if name in changing_names or name not in old.outputs
-        }
-        return replace(old, outputs={**stable_outputs, **new_outputs})
-
-    def _diff_drift(self, old: ResourceState, new: ResourceState) -> Diff:
-        """Return the difference between the state and the read object.
-
-        External objects are compared by outputs, others by the provider or, if it leaves this to
-        the engine, by inputs; a changed watched output counts too.
-        """
-        if old.external:
-            # No inputs are declared for an object that is only read: its outputs are compared.
-            changes = not values.are_equal(old.outputs, new.outputs)
-            return Diff(changes=changes, replaces=(), delete_before_replace=False)
-        host = self._executor.host
-        # Pulumi's arguments for a refresh: the read outputs are the old side, the declared inputs
-        # the new side.
-        diff = host.diff(old.urn, new.id, new.outputs, old.inputs, old.provider, refreshing=True)
-        if diff.changes is None:
-            inputs, _ = property_paths.ignore_changes(new.inputs, old.inputs, old.ignore_changes)
-            diff = replace(diff, changes=bool(find_changed_keys(new.inputs, inputs)))
-        watched_changes = self._compare_watched_outputs(old, new)
-        return (
-            replace(diff, changes=True, fields=[*(diff.fields or ()), *watched_changes])
-            if watched_changes
-            else diff
-        )
-
-    def _compare_watched_outputs(self, old: ResourceState, new: ResourceState) -> list[FieldChange]:
-        """Return the changes of watched outputs present in both states.
-
-        Outputs in `ignore_changes` are left out. Each change goes from the read value to the last
-        known one.
-        """
-        names = sorted(self._executor.host.get_drift_outputs(old) - {*old.ignore_changes})
-        return [
-            # In the direction of a refresh's diff: from the read value to the last known one.
-            FieldChange(name, Action.UPDATE, new.outputs[name], old.outputs[name])
-            for name in names
-            if name in old.outputs and name in new.outputs
-            if not values.are_equal(old.outputs[name], new.outputs[name])
-        ]
-
     def _list_changed_keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
         """List the changed outputs, by the provider's fields or else by a comparison."""
         if diff.fields is not None:
             return property_paths.list_roots(field.path for field in diff.fields)
         return find_changed_keys(old.outputs, new.outputs) if diff.changes else []
+
+
+def find_drift(
+    host: ProviderHost, old: ResourceState, new: ResourceState
+) -> tuple[ResourceState, Diff]:
+    """Return the difference between an entry and the read object, and the entry to compare with.
+
+    In the returned entry, outputs of an external object that change by themselves are as read.
+    External objects are compared by outputs, others by the provider or, if it leaves this to the
+    engine, by inputs; a changed watched output counts too.
+    """
+    if old.external:
+        # No inputs are declared for an object that is only read: its outputs are compared.
+        baseline = _ignore_expected_changes(host, old, new)
+        changes = not values.are_equal(baseline.outputs, new.outputs)
+        return baseline, Diff(changes=changes, replaces=(), delete_before_replace=False)
+    # Pulumi's arguments for a refresh: the read outputs are the old side, the declared inputs
+    # the new side.
+    diff = host.diff(old.urn, new.id, new.outputs, old.inputs, old.provider, refreshing=True)
+    if diff.changes is None:
+        inputs, _ = property_paths.ignore_changes(new.inputs, old.inputs, old.ignore_changes)
+        diff = replace(diff, changes=bool(find_changed_keys(new.inputs, inputs)))
+    watched_changes = _compare_watched_outputs(host, old, new)
+    if watched_changes:
+        diff = replace(diff, changes=True, fields=[*(diff.fields or ()), *watched_changes])
+    return old, diff
+
+
+def _ignore_expected_changes(
+    host: ProviderHost, old: ResourceState, new: ResourceState
+) -> ResourceState:
+    """Return `old` with the new values of outputs that may change without being drift.
+
+    These are outputs that change by themselves, and outputs missing in `old`. If the provider
+    does not name such outputs, `old` is unchanged.
+    """
+    changing_names = host.get_volatile_outputs(old)
+    if changing_names is None:
+        return old
+    stable_outputs = {
+        name: value for name, value in old.outputs.items() if name not in changing_names
+    }
+    new_outputs = {
+        name: value
+        for name, value in new.outputs.items()
+        if name in changing_names or name not in old.outputs
+    }
+    return replace(old, outputs={**stable_outputs, **new_outputs})
+
+
+def _compare_watched_outputs(
+    host: ProviderHost, old: ResourceState, new: ResourceState
+) -> list[FieldChange]:
+    """Return the changes of watched outputs present in both states.
+
+    Outputs in `ignore_changes` are left out. Each change goes from the read value to the last
+    known one.
+    """
+    names = sorted(host.get_drift_outputs(old) - {*old.ignore_changes})
+    return [
+        # In the direction of a refresh's diff: from the read value to the last known one.
+        FieldChange(name, Action.UPDATE, new.outputs[name], old.outputs[name])
+        for name in names
+        if name in old.outputs and name in new.outputs
+        if not values.are_equal(old.outputs[name], new.outputs[name])
+    ]

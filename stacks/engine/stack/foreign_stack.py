@@ -10,7 +10,9 @@ from typing import Final
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.records import EphemeralRecords, Intents
+from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.executing import find_drift
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.secrets import SecretsManager, create_stored_crypter
 from gpuform.stacks.engine.stack.stack import Stack
@@ -91,15 +93,21 @@ PARALLEL_READS: Final = 32
 class LiveResource:
     """A resource as its platform reports it; `outputs` are None if it is gone or cannot be read.
 
-    `problem` says why it cannot be read.
+    `problem` says why it cannot be read. `has_drifted` is True if a refresh would change the entry,
+    as far as somebody has asked for that.
     """
 
     outputs: PropertyMap | None
     problem: str = ""
+    has_drifted: bool = False
 
 
 def read_resources(
-    stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState]
+    stack: Stack,
+    config: Mapping[str, str],
+    entries: Sequence[ResourceState],
+    *,
+    finds_drift: bool = False,
 ) -> list[LiveResource]:
     """Read entries of the stack's state from the platforms, in the order of `entries`.
 
@@ -110,6 +118,7 @@ def read_resources(
         stack: the stack.
         config: the stack's configuration in plain text, by full keys.
         entries: the entries to read.
+        finds_drift: compare each with its entry, as a refresh does.
     """
     # Reading must not see or change the stored intents: they belong to the runs that create.
     intents = Intents(EphemeralRecords())
@@ -129,7 +138,20 @@ def read_resources(
             )
         except EngineError as error:
             return LiveResource(None, error.message)
-        return LiveResource(read[0].outputs if read else None)
+        if read is None:
+            return LiveResource(None, has_drifted=True)
+        observed, inputs = read
+        if not finds_drift:
+            return LiveResource(observed.outputs)
+        outputs = values.mark_secret_outputs(
+            observed.outputs, entry.inputs, entry.additional_secret_outputs
+        )
+        new = replace(entry, id=observed.id, outputs=outputs, inputs=inputs or entry.inputs)
+        try:
+            _, diff = find_drift(host, entry, new)
+        except EngineError as error:
+            return LiveResource(None, error.message)
+        return LiveResource(observed.outputs, has_drifted=bool(diff.changes))
 
     with ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="reading") as pool:
         return list(pool.map(read_resource, entries))

@@ -54,6 +54,15 @@ def render_orphans(
     yield _format_orphan_totals(orphans, backend)
 
 
+def render_import_commands(orphans: OrphanReport, *, emulate: bool) -> Iterator[str]:
+    """Yield the commands that import the orphans, one for each platform; nothing without any."""
+    platforms = dict.fromkeys(orphan.existing_object.platform for orphan in orphans.objects)
+    if platforms:
+        yield "To import them (first with --preview-only to see their declarations):"
+    for platform in platforms:
+        yield f"    gpuform import --all --platform {platform}{' --emulate' if emulate else ''}"
+
+
 def build_orphans_document(
     orphans: OrphanReport, redact: Callable[[str], str] = str
 ) -> dict[str, Any]:

@@ -5,12 +5,12 @@ Called by `gpuform status`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.catalog import Summary
 from gpuform.providers.environment import Live
-from gpuform.schemas.lens.conditions import Capacity
-from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
+from gpuform.schemas.lens.conditions import Capacity, to_celsius
+from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.resource_facts import Billing, NodeRecord, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
@@ -19,8 +19,14 @@ from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import format_money, format_stack_cost, render_notices
 from gpuform.stacks.review.value_text import counted
 
+if TYPE_CHECKING:
+    from gpuform.stacks.fleet_metrics import FleetFacts
+
 MAX_LISTED = 5
 """How many GPUs and consumers are listed."""
+
+HOT_CELSIUS = 80.0
+"""Cooler GPUs are not listed: GPUs of servers slow down from 85 to 90 °C."""
 
 _COLUMNS = ("NAME", "TYPE", "STATE", "READY", "GPUS", "COST")
 _OWNER = "OWNER"
@@ -86,7 +92,7 @@ class StatusReport:
     `monitoring` is None if Lens is not configured, `cost` if no cost is known. The state is `age`
     seconds old; with `is_live` the platforms were asked. `running_change` describes the command
     that changes the stack now. `unsettled` are creates that were interrupted and may have left
-    objects.
+    objects. `fleet` is what metrics are collected from.
     """
 
     stack: str
@@ -99,6 +105,7 @@ class StatusReport:
     running_change: str = ""
     emulated: bool = False
     unsettled: Sequence[str] = ()
+    fleet: "FleetFacts | None" = None
 
     @property
     def unread_names(self) -> Sequence[str]:
@@ -274,18 +281,31 @@ def _render_lens(lens: LensStatus, paint: Paint) -> Iterator[str]:
         yield from _render_overview(lens.overview)
     if lens.capacity is not None:
         yield _format_capacity(lens.capacity)
-    if lens.heatmap is not None and lens.heatmap.temperature.data:
-        heat = lens.heatmap.temperature
-        yield "    hottest GPUs:"
-        for point in heat.data[:MAX_LISTED]:
-            value = "?" if point.value is None else f"{point.value:g}"
-            yield escape_invisible(f"        {point.gpu}  {point.gpu_model}  {value} {heat.unit}")
+    if lens.heatmap is not None:
+        yield from _render_hot_gpus(lens.heatmap.temperature)
     if lens.consumers:
         yield "    top consumers:"
         for consumer in lens.top_consumers:
             yield escape_invisible(
                 f"        {consumer.namespace}/{consumer.name}  {consumer.kind}  {consumer.use}"
             )
+
+
+def _render_hot_gpus(temperatures: Heatmap) -> Iterator[str]:
+    """Yield at most `MAX_LISTED` GPUs that are hot or have no known temperature."""
+    degrees = [to_celsius(point.value, temperatures.unit) for point in temperatures.data]
+    hot_points = [
+        point
+        for point, celsius in zip(temperatures.data, degrees, strict=True)
+        if celsius is None or celsius >= HOT_CELSIUS
+    ]
+    if hot_points:
+        yield "    hottest GPUs:"
+    for point in hot_points[:MAX_LISTED]:
+        value = "?" if point.value is None else f"{point.value:g}"
+        yield escape_invisible(
+            f"        {point.gpu}  {point.gpu_model}  {value} {temperatures.unit}"
+        )
 
 
 def _render_overview(overview: Overview) -> Iterator[str]:

@@ -335,7 +335,7 @@ def test_an_import_adds_statements_to_a_program_and_keeps_the_others(account: Ac
     ("arguments", "output"),
     [
         ((), "pass TYPE, NAME and ID of an object (`gpuform import together:Cluster train ID`)"),
-        (("--all",), "--all requires --platform"),
+        (("--all",), "--all requires --platform NAME: together, scp, tensorone or aios"),
         (("--all", "--platform", "together", "x:y"), "--all cannot be combined with TYPE"),
         (("a:B", "c", "d", "--tag", "e"), "require --all"),
         (("a:B", "c", "d", "--set", "e"), "FIELD=VALUE"),

@@ -67,6 +67,10 @@ def test_an_object_is_an_orphan_only_after_its_stack_has_lost_it(
     assert any(line.endswith("unknown available unknown unknown -") for line in lines)  # the volume
     assert any(line.endswith("/h researcher@company.com") for line in lines)
     assert re.search(r"\n2 orphans, [1-9][.0-9]* USD/h, 1 cost unknown: on together, scp", ran.out)
+    commands = re.findall(r"\n    gpuform (import --all --platform \w+)", ran.out)
+    assert sorted(command.split()[-1] for command in commands) == ["tensorone", "together"]
+    ran = applied_stack(*["import", "--all", "--platform", "tensorone", "--preview-only"])
+    assert (ran.code, ran.err) == (0, "")
 
 
 def test_orphans_json_has_null_for_unknown_values(applied_stack: Run, project: Path) -> None:

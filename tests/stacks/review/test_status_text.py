@@ -68,7 +68,6 @@ Lens:
     2 workloads with 12 GPUs, 0 idle; 550 of 1000 TB free
     hottest GPUs:
         gpu-node-1 0  AMD MI300X  82.5 ℃
-        gpu-node-3 2  AMD MI300X  79.8 ℃
     top consumers:
         default/training-job-1  Job  8 GPUs, 85% used
         production/inference-service  Deployment  4 GPUs, 62% used"""
@@ -80,6 +79,27 @@ def test_a_complete_status_is_rendered() -> None:
         "dev", RESOURCES, MONITORING, COST, (), 200_000, is_live=True, running_change=work
     )
     assert "\n".join(render_status(status)) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "line"),
+    [
+        (80.0, "℃", "n1 0  H100  80 ℃"),
+        (79.9, "℃", None),
+        (None, "℃", "n1 0  H100  ? ℃"),
+        (35.0, "K", "n1 0  H100  35 K"),
+    ],
+)
+def test_only_hot_gpus_and_gpus_of_unknown_temperature_are_shown(
+    value: float | None, unit: str, line: str | None
+) -> None:
+    point = {"nodeName": "n1", "deviceId": 0, "gpuModel": "H100", "value": value}
+    heatmap = GpuHeatmap.model_validate(
+        {**HEATMAP["data"], "temperature": {"unit": unit, "data": [point]}}
+    )
+    lines = list(render_status(StatusReport("dev", (), LensStatus(heatmap=heatmap))))
+    assert ("    hottest GPUs:" in lines) is (line is not None)
+    assert line is None or f"        {line}" in lines
 
 
 def test_an_empty_status_is_rendered() -> None:
