@@ -69,10 +69,18 @@ WAITING_REPAIRS: Final = Metric(
 DAYS_UNTIL_END: Final = Metric(
     "gpuform_days_until_end", "Days until a resource ends; negative: overdue.", ("resource",)
 )
+MONITORED_NODES: Final = Metric(
+    "gpuform_monitored_nodes",
+    "Nodes that Lens monitors: healthy, faulty, idle, partially_idle, busy.",
+    ("state",),
+)
 READABLE: Final = Metric(
     "gpuform_stack_readable", "1 if the stack could be read, 0 if its other figures are missing."
 )
-METRICS: Final = (GPUS, COST, APPLY_AGE, DRIFT, WAITING_REPAIRS, DAYS_UNTIL_END, READABLE)
+METRICS: Final = (
+    *(GPUS, COST, APPLY_AGE, DRIFT, WAITING_REPAIRS, DAYS_UNTIL_END, MONITORED_NODES),
+    READABLE,
+)
 
 IDLE_SHARE: Final = 0.05
 """GPUs of a resource count as idle up to this measured share of use, as for the gate not_busy."""
@@ -101,6 +109,7 @@ class FleetFacts:
         drift: the number of resources with drift; None if nobody has looked.
         usage: the measured share of use of GPUs, by URN of the resource.
         unread: the URNs of resources that could not be read now: only what is declared counts.
+        monitored_nodes: the number of nodes by state, as Lens reports it.
     """
 
     stack: Stack
@@ -112,6 +121,7 @@ class FleetFacts:
     drift: int | None = None
     usage: Mapping[str, float] = field(default_factory=dict)
     unread: Collection[str] = ()
+    monitored_nodes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -149,6 +159,10 @@ def collect_samples(facts: FleetFacts, now: Callable[[], float] = time.time) -> 
     samples += [
         (DAYS_UNTIL_END, {"resource": name}, (end - facts.now) / 86400)
         for name, end in sorted(_find_ends(own, facts).items())
+    ]
+    samples += [
+        (MONITORED_NODES, {"state": state}, float(count))
+        for state, count in facts.monitored_nodes.items()
     ]
     applied_at = _find_last_apply(stack)
     if applied_at is not None:

@@ -170,6 +170,7 @@ def build_status(
             else None,
             usage=_measure_usage(resources, settings) if refresh and measures else {},
             unread={resource.entry.urn for resource in resources if resource.problem},
+            monitored_nodes=monitoring.node_counts if monitoring else {},
         ),
     )
 

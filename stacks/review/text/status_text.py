@@ -72,6 +72,21 @@ class LensStatus:
         )
 
     @property
+    def node_counts(self) -> dict[str, int]:
+        """Return the number of nodes by state, without numbers that Lens does not report."""
+        overview = self.overview
+        if overview is None:
+            return {}
+        counts = {
+            "healthy": overview.healthy_nodes,
+            "faulty": overview.faulty_nodes,
+            "idle": overview.fully_idle_nodes,
+            "partially_idle": overview.partially_idle_nodes,
+            "busy": overview.busy_nodes,
+        }
+        return {state: count for state, count in counts.items() if count is not None}
+
+    @property
     def top_consumers(self) -> list[Consumer]:
         """Return the `MAX_LISTED` consumers with most GPUs, the busiest first among equals."""
 
