@@ -163,7 +163,8 @@ def _list_lost_requests(learned: LearnedPlan) -> Iterator[HazardPlay]:
 
 def _list_kills(learned: LearnedPlan) -> Iterator[HazardPlay]:
     for group, point in learned.list_chosen():
-        for when in _MOMENTS:
+        # Before another request than a create, a kill leaves what the previous request has left.
+        for when in _MOMENTS if point.is_creating else _MOMENTS[1:]:
             text = f"the run is killed {when} {_describe_request(learned, point)}"
             yield _play(HazardKind.KILLED, text, group, point, when)
 

@@ -74,7 +74,8 @@ def group_points(
 ) -> list[PointGroup]:
     """Group the points by kind of change, and choose at most `limit` of each group.
 
-    Chosen are the first and the last point, and then those of the resources with the most GPUs.
+    Chosen are the first point, that of the resource with the most GPUs, the last one, and then
+    those of the resources with the most GPUs.
 
     Args:
         points: the points, in their order.
@@ -88,7 +89,7 @@ def group_points(
     for members in groups.values():
         largest = sorted(members, key=lambda point: (-count_gpus(point.urn), point.number))
         # A dict, for a point may be first, last and largest at once.
-        chosen = list(dict.fromkeys([members[0], members[-1], *largest]))[:limit]
+        chosen = list(dict.fromkeys([members[0], largest[0], members[-1], *largest]))[:limit]
         result.append(PointGroup(members, sorted(chosen, key=lambda point: point.number)))
     return result
 

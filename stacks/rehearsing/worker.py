@@ -6,20 +6,29 @@ plays, so that the result does not depend on their number.
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpuform.providers.emulator.server import Server
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.rehearsal import (
     OUTAGE_S,
+    Advice,
     Hazard,
     HazardKind,
     HazardOutcome,
 )
 from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.rehearsing.advice import (
+    Alternative,
+    avoids_loss,
+    list_alternatives,
+    write_alternative,
+)
 from gpuform.stacks.rehearsing.fleet import (
     FleetRecorder,
     FleetState,
@@ -49,6 +58,10 @@ if TYPE_CHECKING:
 
 MOST_POINTS: Final = 16
 """How many requests of all kinds together are played for each hazard, if there are few kinds."""
+RESOLUTION_S: Final = 60.0
+"""How long each wait of a run lasts at least: the more polls, the slower is a rehearsal."""
+MOST_ALTERNATIVES: Final = 6
+"""How many other declarations one process rehearses."""
 UNDISTURBED: Final = Hazard(kind=HazardKind.NONE, description="nothing goes wrong")
 _NAME_PROPERTIES: Final = ("cluster_name", "cluster_fabric_name", "name")
 
@@ -103,6 +116,7 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
     # The state of a rehearsal need not survive this machine, and waiting for disks takes long.
     os.fsync = _ignore_sync
     with serve_emulator(spec.case, in_memory=True, seed=f"gpuform rehearse {spec.seed}") as server:
+        server.clock.smallest_wait = RESOLUTION_S
         return _ShareRehearsal.prepare(spec, server).play(send)
 
 
@@ -132,10 +146,12 @@ class _ShareRehearsal:
     player: PlanPlayer
     jobs: list[StartedJob]
     _undisturbed: PlayedRun = field(init=False)
+    _usual: HazardOutcome = field(init=False)
     _learned: LearnedPlan = field(init=False)
     _target: FleetTarget = field(init=False)
     _dependencies: dict[str, set[str]] = field(default_factory=dict)
     _prices: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _alternatives: dict[str, "_ShareRehearsal | None"] = field(default_factory=dict)
 
     @classmethod
     def prepare(cls, spec: RehearsalSpec, server: Server) -> "_ShareRehearsal":
@@ -147,51 +163,118 @@ class _ShareRehearsal:
         return cls(spec, server, player, jobs)
 
     def play(self, send: Callable[[object], None]) -> ShareReport:
-        """Learn the plan, play the share, and return the report."""
-        undisturbed = self.player.learn()
-        if undisturbed.plan is None:
-            return ShareReport({}, failure="\n".join(undisturbed.errors))
-        self._undisturbed = undisturbed
-        before, after = undisturbed.samples[0], undisturbed.samples[-1]
-        self._learned = self._learn(undisturbed, undisturbed.plan)
-        urns = _find_urns_by_owner(self._learned, self._dependencies)
-        self._target = FleetTarget.between(before, after, urns)
-        self._prices = _find_prices(undisturbed.plan)
-        honest = self._build_outcome(
-            HazardPlay(UNDISTURBED),
-            undisturbed,
-            self.jobs,
-        )
+        """Learn the plan, play the share with advice, and return the report."""
+        plan = self.begin()
+        if isinstance(plan, str):
+            return ShareReport({}, failure=plan)
         plays = list_plays(self._learned, self.spec.kinds)
         own = [
             (number, play)
             for number, play in enumerate(plays)
             if number % self.spec.shares == self.spec.share
         ]
-        outcomes = {-1: honest}
+        outcomes = {-1: self._usual}
         send(PlayProgress(0, len(own)))
         kills = self._take_kill_snapshots(own)
         for done, (number, play) in enumerate(own, 1):
-            outcomes[number] = self._play_hazard(play, kills)
+            outcomes[number] = self._add_advice(self._play_hazard(play, kills))
             send(PlayProgress(done, len(own)))
-        return ShareReport(outcomes, _list_differences(self.spec.plan, undisturbed.plan))
+        return ShareReport(outcomes, _list_differences(self.spec.plan, plan))
 
-    def _learn(self, undisturbed: PlayedRun, plan: Plan) -> LearnedPlan:
+    def begin(self) -> Plan | str:
+        """Play the plan undisturbed, and return its plan, or why there is none."""
+        self.player.restore(self.player.start)
+        resources = [*self._list_resources()]
+        undisturbed = self.player.learn()
+        if undisturbed.plan is None:
+            return "\n".join(undisturbed.errors)
+        self._undisturbed = undisturbed
+        resources += self._list_resources()
+        self._learned = self._learn(undisturbed, undisturbed.plan, resources)
+        urns = _find_urns_by_owner(self._learned, self._dependencies)
+        before, after = undisturbed.samples[0], undisturbed.samples[-1]
+        self._target = FleetTarget.between(before, after, urns)
+        self._prices = _find_prices(undisturbed.plan)
+        self._usual = self._build_outcome(HazardPlay(UNDISTURBED), undisturbed, self.jobs)
+        return undisturbed.plan
+
+    def _learn(
+        self, undisturbed: PlayedRun, plan: Plan, resources: Sequence[ResourceState]
+    ) -> LearnedPlan:
         """Return the plan's requests in groups, and the owners of the GPUs of its resources."""
         before, after = undisturbed.samples[0], undisturbed.samples[-1]
         changes = {change.urn: change for change in plan.changes}
-        resources = [*self._list_resources()]
-        self.player.restore(self.player.start)
-        resources += self._list_resources()
         owners = _find_owners(resources, {*before.working, *after.working})
         for resource in resources:
             found = find_dependency_urns(resource, provider=False)
             self._dependencies.setdefault(resource.urn, set()).update(found)
         learned = LearnedPlan(changes, (), owners, before, after, undisturbed.samples)
         kinds_of_change = {point.group for point in undisturbed.points}
-        limit = max(3, MOST_POINTS // max(1, len(kinds_of_change)))
+        limit = max(2, MOST_POINTS // max(1, len(kinds_of_change)))
         groups = group_points(undisturbed.points, learned.count_gpus, limit)
         return replace(learned, groups=groups)
+
+    def _add_advice(self, outcome: HazardOutcome) -> HazardOutcome:
+        """Return the outcome with the declarations that avoid its loss, the best first."""
+        change = self._learned.changes.get(outcome.hazard.urn)
+        if change is None or not outcome.is_worse_than(self._usual):
+            return outcome
+        advice = []
+        for alternative in list_alternatives(outcome, change):
+            other = self._rehearse_alternative(alternative)
+            if other is None:
+                continue
+            new_outcome = other.play_like(outcome)
+            if new_outcome is not None and avoids_loss(outcome, new_outcome):
+                advice.append(
+                    Advice(
+                        urn=alternative.urn,
+                        declaration=str(alternative),
+                        lost_gpus=new_outcome.lost_gpus,
+                        gpu_hours_without_work=new_outcome.gpu_hours_without_work,
+                    )
+                )
+        advice.sort(key=lambda item: item.gpu_hours_without_work)
+        return outcome.model_copy(update={"advice": tuple(advice)})
+
+    def _rehearse_alternative(self, alternative: Alternative) -> "_ShareRehearsal | None":
+        """Return the rehearsal of another declaration, ready to play, or None if there is none."""
+        key = alternative.cache_key
+        if key in self._alternatives:
+            return self._alternatives[key]
+        rehearsal = None
+        if len(self._alternatives) < MOST_ALTERNATIVES:
+            selected = self.player.selected
+            folder = Path(tempfile.mkdtemp(dir=self.spec.case.folder))
+            project = write_alternative(selected.workspace.project, alternative, folder)
+            if project is not None:
+                self.player.restore(self.player.start)
+                workspace = replace(selected.workspace, project=project)
+                player = replace(
+                    self.player, selected=replace(selected, workspace=workspace), folder=folder
+                )
+                rehearsal = _ShareRehearsal(self.spec, self.server, player, self.jobs)
+                if isinstance(rehearsal.begin(), str):
+                    rehearsal = None
+        self._alternatives[key] = rehearsal
+        return rehearsal
+
+    def play_like(self, outcome: HazardOutcome) -> HazardOutcome | None:
+        """Return the worst outcome of the same hazard of the same resource with this declaration.
+
+        The undisturbed outcome, if that hazard meets no request any more.
+        """
+        hazard = outcome.hazard
+        if self._usual.has_failed:
+            return None
+        plays = [
+            (number, play)
+            for number, play in enumerate(list_plays(self._learned, [hazard.kind]))
+            if play.hazard.urn == hazard.urn
+        ]
+        kills = self._take_kill_snapshots(plays)
+        outcomes = [self._usual, *(self._play_hazard(play, kills) for _, play in plays)]
+        return max(outcomes, key=lambda item: item.severity)
 
     def _list_resources(self) -> Iterator[ResourceState]:
         yield from self.player.selected.open().snapshot.resources

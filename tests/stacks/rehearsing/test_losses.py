@@ -1,0 +1,82 @@
+"""What a run has cost the fleet, from samples of the fleet over the clock."""
+
+from collections.abc import Mapping
+
+from gpuform.stacks.rehearsing.fleet import (
+    FleetLoss,
+    FleetState,
+    FleetTarget,
+    Owner,
+    list_lost_data,
+    measure_loss,
+    sum_billed_hours,
+)
+
+A: Owner = ("together", "a")
+B: Owner = ("together", "b")
+
+
+def sample(at: float, working: Mapping[Owner, int], urn: str = "") -> FleetState:
+    return FleetState(at, working, {"together": sum(working.values())}, urn)
+
+
+def aim(before: Mapping[Owner, int], after: Mapping[Owner, int]) -> FleetTarget:
+    urns = {A: frozenset({"urn-a"}), B: frozenset({"urn-b"})}
+    return FleetTarget.between(sample(0, before), sample(1, after), urns)
+
+
+def test_gpus_that_the_plan_keeps_are_lost_while_they_do_not_work() -> None:
+    samples = [sample(0, {A: 16}), sample(600, {}), sample(4200, {A: 16}), sample(5000, {A: 16})]
+    assert measure_loss(aim({A: 16}, {A: 16}), samples) == FleetLoss(16, 3600, 16.0)
+
+
+def test_gpus_that_the_plan_removes_or_adds_are_not_lost() -> None:
+    samples = [sample(0, {A: 16}), sample(600, {A: 8}), sample(3600, {A: 8, B: 8})]
+    assert measure_loss(aim({A: 16}, {A: 8, B: 8}), samples) == FleetLoss(8, 3000, 6.67)
+    assert measure_loss(aim({A: 16}, {A: 8}), samples) == FleetLoss(0, 0, 0.0)
+
+
+def test_gpus_that_move_to_another_cluster_are_lost_between_the_two() -> None:
+    samples = [sample(0, {A: 16}), sample(60, {}), sample(3660, {B: 16}), sample(3700, {B: 16})]
+    assert measure_loss(aim({A: 16}, {B: 16}), samples) == FleetLoss(16, 3600, 16.0)
+
+
+def test_time_during_a_step_of_another_resource_does_not_count() -> None:
+    samples = [
+        sample(0, {A: 8, B: 8}, "urn-a"),
+        sample(0, {B: 8}, "urn-a"),
+        sample(1800, {A: 8, B: 8}, "urn-b"),
+        sample(1800, {A: 8}, "urn-a"),
+        sample(5400, {A: 8}, "urn-b"),
+        sample(9000, {A: 8, B: 8}),
+    ]
+    loss = measure_loss(aim({A: 8, B: 8}, {A: 8, B: 8}), samples)
+    assert loss == FleetLoss(16, 3600, 12.0)
+
+
+def test_time_between_runs_counts_for_every_owner() -> None:
+    samples = [sample(0, {A: 8}), sample(0, {}, ""), sample(7200, {A: 8}), sample(7200, {A: 8})]
+    assert measure_loss(aim({A: 8}, {A: 8}), samples) == FleetLoss(8, 7200, 16.0)
+
+
+def test_gpus_that_the_hazard_takes_by_itself_are_excused() -> None:
+    broken = FleetState(0, {A: 8}, {}, excused={A: 8})
+    worse = FleetState(3600, {}, {}, excused={A: 8})
+    samples = [broken, worse, FleetState(7200, {A: 8}, {}, excused={A: 8})]
+    assert measure_loss(aim({A: 16}, {A: 16}), samples) == FleetLoss(8, 3600, 8.0)
+
+
+def test_gpus_missing_at_the_end_are_lost_without_a_duration() -> None:
+    assert measure_loss(aim({A: 8}, {A: 8}), [sample(0, {A: 8}), sample(5, {})]).gpus == 8
+
+
+def test_charged_hours_go_on_after_the_last_sample() -> None:
+    samples = [sample(0, {A: 8}), sample(3600, {A: 16})]
+    assert sum_billed_hours(samples, 7200) == {"together": 8 + 16}
+
+
+def test_data_is_lost_by_its_key_and_reported_by_its_label() -> None:
+    before = FleetState(0, {}, {}, data={("together", "v1"): "volume data, 5 TiB"})
+    again = FleetState(1, {}, {}, data={("together", "v2"): "volume data, 5 TiB"})
+    assert list_lost_data(before, again) == ("volume data, 5 TiB",)
+    assert list_lost_data(before, before) == ()

@@ -1,0 +1,107 @@
+"""Which requests of a plan a rehearsal disturbs, and which hazards it plays at them."""
+
+import pytest
+
+from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
+from gpuform.schemas.rehearsal import Hazard, HazardKind, HazardOutcome
+from gpuform.stacks.engine.planning import Op
+from gpuform.stacks.rehearsing.advice import avoids_loss, list_alternatives
+from gpuform.stacks.rehearsing.fleet import FleetState, Owner
+from gpuform.stacks.rehearsing.hazards import LearnedPlan, list_plays
+from gpuform.stacks.rehearsing.points import Point, group_points
+
+CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
+
+
+def build_urn(name: str) -> str:
+    return f"urn:pulumi:dev::demo::{CLUSTER}::{name}"
+
+
+def build_point(number: int, name: str, op: Op = Op.CREATE, method: str = "POST") -> Point:
+    path = "/together/v1/compute/clusters" + ("" if method == "POST" else f"/{name}-0a1b2c3d")
+    return Point(number, build_urn(name), CLUSTER, op, method, path, float(number))
+
+
+def learn(*points: Point) -> LearnedPlan:
+    names = {point.urn: ("together", point.urn.rpartition("::")[2]) for point in points}
+    owners: dict[str, Owner] = dict(names.items())
+    before = FleetState(0, dict.fromkeys(owners.values(), 16), {})
+    groups = group_points(points, lambda _urn: 16, 2)
+    return LearnedPlan({}, groups, owners, before, before, [before])
+
+
+def test_many_equal_changes_are_played_at_the_first_and_at_the_largest() -> None:
+    points = [build_point(number, f"c{number}") for number in range(1, 201)]
+    (group,) = group_points(points, lambda urn: 64 if urn.endswith("c77") else 8, 2)
+    assert [point.number for point in group.chosen] == [1, 77]
+    assert len(group.points) == 200
+
+
+def test_changes_of_different_kinds_are_played_each() -> None:
+    points = [
+        build_point(1, "a", Op.DELETE_REPLACED, "DELETE"),
+        build_point(2, "b", Op.DELETE, "DELETE"),
+        build_point(3, "a", Op.CREATE_REPLACEMENT),
+    ]
+    assert len(group_points(points, lambda _urn: 8, 2)) == 3
+
+
+def test_capacity_that_ends_after_the_deletion_is_a_hazard_of_its_own() -> None:
+    learned = learn(
+        build_point(1, "a", Op.DELETE_REPLACED, "DELETE"),
+        build_point(2, "a", Op.CREATE_REPLACEMENT),
+    )
+    (play,) = list_plays(learned, [HazardKind.NO_CAPACITY])
+    assert play.hazard.description == "no capacity for clusters.a after its deletion"
+    assert play.point is not None
+    assert play.point.number == 2
+
+
+def test_each_request_is_lost_before_and_after_its_effect() -> None:
+    plays = list_plays(learn(build_point(1, "a")), [HazardKind.LOST_REQUEST])
+    assert [play.hazard.description for play in plays] == [
+        "POST compute/clusters of clusters.a is lost before its effect",
+        "POST compute/clusters of clusters.a is lost after its effect",
+    ]
+
+
+def test_a_play_tells_how_many_requests_it_stands_for() -> None:
+    learned = learn(*(build_point(number, f"c{number}") for number in range(1, 11)))
+    plays = list_plays(learned, [HazardKind.NO_CAPACITY])
+    assert sum(play.hazard.points for play in plays) == 10
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HazardKind if kind is not HazardKind.NONE])
+def test_a_plan_without_requests_meets_no_hazard(kind: HazardKind) -> None:
+    assert list_plays(learn(), [kind]) == []
+
+
+def build_outcome(**losses: object) -> HazardOutcome:
+    hazard = Hazard(kind=HazardKind.NO_CAPACITY, urn=build_urn("a"), description="no capacity")
+    return HazardOutcome.model_validate({"hazard": hazard, **losses})
+
+
+def test_a_replaced_cluster_may_be_replaced_create_first() -> None:
+    change = ResourceChange(
+        urn=build_urn("a"),
+        type=CLUSTER,
+        name="a",
+        action=PlanAction.REPLACE,
+        reason=PlanReason.CHANGED,
+    )
+    alternatives = list_alternatives(build_outcome(lost_gpus=16), change)
+    assert "rollout: {strategy: replace_cluster}" in map(str, alternatives)
+
+
+def test_only_a_clear_gain_without_a_new_loss_is_advice() -> None:
+    loss = build_outcome(lost_gpus=16, gpu_hours_without_work=40.0)
+    assert avoids_loss(loss, build_outcome())
+    assert avoids_loss(loss, build_outcome(lost_gpus=16, gpu_hours_without_work=6.0))
+    assert not avoids_loss(loss, build_outcome(lost_gpus=16, gpu_hours_without_work=39.0))
+    assert not avoids_loss(loss, build_outcome(jobs_ended=("train",)))
+    assert not avoids_loss(build_outcome(), build_outcome())
+
+
+def test_an_outcome_that_nobody_mends_is_worse_than_the_same_loss() -> None:
+    assert build_outcome(is_mended=False).is_worse_than(build_outcome())
+    assert not build_outcome(gpu_hours_without_work=0.05).is_worse_than(build_outcome())
