@@ -85,7 +85,7 @@ def find_answer(arguments: Sequence[str], error: click.UsageError, root: click.G
     if tool and words:
         return f"gpuform has no `{tool}`: write `{_build_command(words, line, [], root)}`"
     foreign_flags = [f"-{name}" for name in line.flags if name in _SAME_MEANING]
-    if isinstance(error, click.NoSuchOption) and foreign_flags:
+    if isinstance(error, click.NoSuchOption | click.BadParameter) and foreign_flags:
         answer = _build_command(words, line, [], root)
         if words and answer != f"gpuform {words}":
             return f"gpuform has no `{foreign_flags[0]}`: write `{answer}`"

@@ -1,6 +1,6 @@
-"""Render a drawing in DOT, the language of Graphviz, and in Mermaid.
+"""Render a drawing in DOT, the language of Graphviz, in Mermaid and in JSON.
 
-Called by `gpuform graph --format dot` and `mermaid`.
+Called by `gpuform graph --format dot`, `mermaid` and `json`.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Final
 
 from gpuform.providers.platform import platforms
 from gpuform.schemas.plan import PlanAction
-from gpuform.schemas.safe_text import escape_invisible, truncate
+from gpuform.schemas.safe_text import escape_invisible, format_json, truncate
 from gpuform.stacks.graph.arranging import Arrow, Drawing, Shape
 from gpuform.stacks.review.value_text import STYLES, SYMBOLS, counted
 
@@ -240,3 +240,36 @@ def _escape_mermaid(escaped: str) -> str:
     """Escape `text` with Mermaid's numeric entities."""
     escaped = _ICON.sub("\N{RATIO}", escaped.translate(_LOOKALIKES))
     return _SPECIAL.sub(lambda match: f"#{ord(match[0])};", escaped)
+
+
+def render_json(drawing: Drawing) -> str:
+    """Render every node with its dependencies as JSON, and the dependencies between stacks.
+
+    `stacks` is empty in a drawing of one stack. Nodes are not merged.
+    """
+    stacks = drawing.list_stacks()
+    dependencies = {
+        stack.key: sorted(arrow.target.box for arrow in drawing.arrows if arrow.source is stack)
+        for stack in stacks
+    }
+    document = {
+        "title": drawing.title,
+        "stacks": [
+            {"name": stack.box, "note": stack.note, "dependencies": dependencies[stack.key]}
+            for stack in stacks
+        ],
+        "nodes": [
+            {
+                "key": node.key,
+                "type": node.type,
+                "name": node.name,
+                "facts": list(node.facts),
+                "gpus": node.gpus,
+                "parent": node.parent or None,
+                "dependencies": sorted(node.dependencies),
+                "action": None if node.action is None else str(node.action),
+            }
+            for node in drawing.nodes
+        ],
+    }
+    return format_json(document, indent=2) + "\n"

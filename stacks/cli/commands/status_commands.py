@@ -256,9 +256,10 @@ _MAX_SHAPES = 60
 
 @click.command()
 @add_format_flags(
-    ("dot", "mermaid", "html"),
+    ("dot", "mermaid", "html", "json"),
     default="dot",
-    help_text="dot: for Graphviz; mermaid: for Markdown; html: one self-contained page.",
+    help_text="dot: for Graphviz; mermaid: for Markdown; html: one self-contained page; json: the "
+    "nodes with their dependencies, for programs.",
 )
 @click.option(
     "--plan",
@@ -434,12 +435,15 @@ def _render_drawing(drawing: "Drawing", form: str, session: Session) -> str:
         from gpuform.stacks.graph.page import render_page  # noqa: PLC0415 - not for help
 
         return render_page(drawing)
-    if form == "dot":
-        from gpuform.stacks.graph.diagrams import render_dot  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.diagrams import (  # noqa: PLC0415 - as above
+        is_within_limits,
+        render_dot,
+        render_json,
+        render_mermaid,
+    )
 
-        return render_dot(drawing)
-    from gpuform.stacks.graph.diagrams import is_within_limits, render_mermaid  # noqa: PLC0415 - as above
-
+    if form in ("dot", "json"):
+        return render_dot(drawing) if form == "dot" else render_json(drawing)
     mermaid = render_mermaid(drawing)
     if not is_within_limits(mermaid, drawing):
         session.screen.warn(

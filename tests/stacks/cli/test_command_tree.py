@@ -52,7 +52,7 @@ SECOND_MEANINGS: Final[Mapping[str, set[str]]] = {
 
 
 def test_a_short_flag_has_one_meaning() -> None:
-    meanings = defaultdict(set)
+    meanings: defaultdict[str, set[str]] = defaultdict(set)
     for command in COMMANDS.values():
         for option in list_options(command):
             long_name = next(name for name in option.opts if name.startswith("--"))
@@ -64,7 +64,7 @@ def test_a_short_flag_has_one_meaning() -> None:
 
 
 def test_a_flag_has_no_two_short_names() -> None:
-    short_names = defaultdict(set)
+    short_names: defaultdict[str, set[str]] = defaultdict(set)
     for command in COMMANDS.values():
         for option in list_options(command):
             shown_names = list_shown_names(option)

@@ -430,7 +430,6 @@ WITHOUT_JSON: Final[Mapping[str, str]] = {
     "schema": "prints JSON anyway",
     "stack export": "prints JSON anyway",
     "manifests": "prints YAML for kubectl",
-    "graph": "draws a picture",
     "emulator env": "prints lines for a shell",
     "stack": "prints its help",
     "state": "prints its help",

@@ -76,3 +76,22 @@ def test_graph_of_an_empty_stack_is_empty_and_invalid_plans_are_refused(
     assert dev("graph", "--stack", "none").code == 6
     assert dev("graph", "--output", "no/such/file").code == 1
     assert dev("graph", "--format", "png").code == 2
+
+
+def test_graph_json_has_every_node_with_its_dependencies(applied_project: PlannedProject) -> None:
+    ran = applied_project.run("graph", "--json")
+    assert ran.code == 0
+    assert ran.json["stacks"] == []
+    nodes = {node["name"]: node for node in ran.json["nodes"]}
+    assert nodes["train"]["type"] == "together:Cluster"
+    assert nodes["train"]["gpus"] == 16
+    assert nodes["train"]["dependencies"] == [nodes["data"]["key"]]
+    assert nodes["train"]["action"] is None
+    assert "hunter2" not in ran.out
+
+
+def test_graph_json_of_a_plan_has_the_actions(applied_project: PlannedProject) -> None:
+    assert applied_project.run("config", "set", "gpus", "24").code == 0
+    assert applied_project.run("preview", "--save-plan", "plan.json").code == 0
+    nodes = applied_project.run("graph", "--plan", "plan.json", "--json").json["nodes"]
+    assert {node["name"]: node["action"] for node in nodes}["train"] == "update"

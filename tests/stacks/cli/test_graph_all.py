@@ -44,6 +44,9 @@ def test_graph_all_draws_each_stack_as_a_box(run: Any, applied_projects: Path) -
     assert graph.inside[graph.inside[by_name["scratch"]]] == by_name["clusters/prod"]
     mermaid = read_mermaid(run("graph", "--all", "--format", "mermaid").out)
     assert (mermaid.labels, mermaid.arrows) == (graph.labels, graph.arrows)
+    stacks = {stack["name"]: stack for stack in run("graph", "--all", "--json").json["stacks"]}
+    assert stacks["clusters/prod"]["dependencies"] == ["network/prod"]
+    assert stacks["apps/prod"]["note"] == "not created yet"
     ran = run("graph", "--all", "--format", "html", "--output", "all.html")
     assert (ran.code, ran.out) == (0, "")
     assert "2 resources in 3 stacks" in (applied_projects / "all.html").read_text()
