@@ -14,6 +14,13 @@ from gpuform.schemas.values import iterate_leaves
 
 
 @dataclass(frozen=True, slots=True)
+class EachReference:
+    """A reference to `each` inside of an entry with `for_each`: `("value", "region")`."""
+
+    steps: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeclaredReference:
     """A reference to another resource: to its id, or to the part of its properties at `steps`.
 
@@ -24,7 +31,7 @@ class DeclaredReference:
     section: str
     name: str
     steps: tuple[str | int, ...] = ()
-    key: str | None = None
+    key: str | EachReference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,8 @@ class ResourceEntry:
     platform: str
     properties: Mapping[str, Value]
     options: Mapping[str, Value] = field(default_factory=dict)
+    for_each: Mapping[str, Mapping[str, Value]] | None = None
+    """The items of a repeated entry; only topologies can have them."""
 
     @property
     def kind(self) -> str:

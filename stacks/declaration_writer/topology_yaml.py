@@ -21,6 +21,7 @@ from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     Declarations,
     DeclaredReference,
+    EachReference,
     InterpolatedText,
     ResourceEntry,
     Value,
@@ -42,12 +43,18 @@ _PLAIN: Final = re.compile(
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def render_expression(value: DeclaredReference | ConfigReference) -> str:
+def render_expression(value: DeclaredReference | ConfigReference | EachReference) -> str:
     """Return the expression of a reference, without braces."""
+    if isinstance(value, EachReference):
+        return "each" + "".join(map(_render_step, value.steps))
+    if isinstance(value, DeclaredReference) and isinstance(value.key, EachReference):
+        key = f"[{render_expression(value.key)}]"
+        steps = "".join(map(_render_step, value.steps))
+        return f"{value.section}{_render_step(value.name)}{key}{steps}"
     if isinstance(value, ConfigReference):
         return "config" + "".join(map(_render_step, (value.name, *value.steps)))
-    steps = (value.name, *([] if value.key is None else [value.key]), *value.steps)
-    return value.section + "".join(map(_render_step, steps))
+    keys = [] if value.key is None else [str(value.key)]
+    return value.section + "".join(map(_render_step, (value.name, *keys, *value.steps)))
 
 
 def render_scalar(value: Value) -> str:
@@ -58,7 +65,7 @@ def render_scalar(value: Value) -> str:
     Raises:
         ValueError: the number is infinite, not a number, or an integer that a float cannot hold.
     """
-    if isinstance(value, DeclaredReference | ConfigReference):
+    if isinstance(value, DeclaredReference | ConfigReference | EachReference):
         return _quote(f"{{{{ {render_expression(value)} }}}}")
     if isinstance(value, InterpolatedText):
         return _quote("".join(map(_render_text_part, value.parts)))
@@ -214,6 +221,8 @@ def build_entry_members(entry: ResourceEntry) -> dict[str, Value]:
     short_names = {field: short for short, field in get_reference_fields(entry.model).items()}
     order = {name: position for position, name in enumerate(entry.model.model_fields)}
     members: dict[str, Value] = {"platform": entry.platform}
+    if entry.for_each is not None:
+        members["for_each"] = dict(entry.for_each)
     for name in sorted(
         entry.properties, key=lambda property_name: order.get(property_name, len(order))
     ):
@@ -247,9 +256,18 @@ def _render_member_or_entry(name: str, value: Value, indent: int, step: int) -> 
     if not isinstance(value, Mapping) or "platform" not in value:
         return render_member(name, value, indent)
     inner_lines = [
-        line for key, item in value.items() for line in render_member(key, item, indent + step)
+        line
+        for key, item in value.items()
+        for line in _render_entry_member(key, item, indent + step)
     ]
     return [f"{' ' * indent}{render_key(name)}:", *inner_lines]
+
+
+def _render_entry_member(name: str, value: Value, indent: int) -> list[str]:
+    """Return the lines of an entry's member; each item of `for_each` gets a line of its own."""
+    if name == "for_each" and isinstance(value, Mapping):
+        return [f"{' ' * indent}for_each:", *_render_block(value, indent + STEP)]
+    return render_member(name, value, indent)
 
 
 def _render_sections(declarations: Declarations) -> Iterator[list[str]]:

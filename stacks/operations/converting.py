@@ -114,12 +114,12 @@ def _convert_terraform(options: ConvertOptions) -> ConvertResult:
 
     With an omission the result is not complete.
     """
-    conversion = convert_terraform(options.source or Path())
+    conversion = convert_terraform(options.source or Path(), repeats=options.form == "yaml")
     write = render_program if options.form == "python" else render_topology
     # Omissions without a line of their own have line 0, which is left out.
     omissions = [f"  {omission}".replace(":0:1: ", ": ") for omission in conversion.omissions]
     notes = ["Not converted, or converted with changes:", *omissions] if omissions else []
-    count = len(conversion.declarations.entries)
+    count = sum(len(entry.for_each or ("",)) for entry in conversion.declarations.entries)
     notes.append(
         f"{counted(count, 'resource')} converted from Terraform: the next `gpuform up` "
         "imports their objects."

@@ -40,7 +40,7 @@ def inline_modules(files: TerraformFiles, folder: Path) -> None:
     Modules of a registry or a repository stay as they are. `folder` is that of the root module.
 
     Raises:
-        TerraformNotRead: a module's files are missing or wrong, or modules include each other.
+        TerraformNotRead: a module's files are wrong, or modules include each other.
     """
     while (found := _find_local_module(files, folder)) is not None:
         block, module_folder = found
@@ -92,13 +92,15 @@ def _parse_key(key: str | None) -> Step | None:
 
 
 def _find_local_module(files: TerraformFiles, folder: Path) -> tuple[TerraformBlock, Path] | None:
-    """Return the first block of a module with a folder as source, and this folder."""
+    """Return the first block of a module with a folder of files as source, and this folder."""
     for block in files.find_blocks("module"):
         source = str(block.body.get("source", "")).strip('"')
         if len(block.labels) == 1 and source.startswith(("./", "../", "/")):
             # A nested module is written in the folder of the module around it.
             written_in = Path(block.position.file).parent if block.position.file else folder
-            return block, written_in / source
+            # Modules without files are reported with those of a registry.
+            if any((written_in / source).glob("*.tf")):
+                return block, written_in / source
     return None
 
 

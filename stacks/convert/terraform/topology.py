@@ -35,6 +35,7 @@ from gpuform.stacks.convert.terraform.files import (
     TerraformFiles,
     read_terraform_files,
 )
+from gpuform.stacks.convert.terraform.folding import RepeatedResource, fold_instances
 from gpuform.stacks.convert.terraform.modules import apply_moves, inline_modules
 from gpuform.stacks.convert.terraform.pool_attachments import (
     IncompleteEntry,
@@ -89,8 +90,10 @@ class TerraformConversion:
     secrets: Mapping[str, str]
 
 
-def convert_terraform(folder: Path) -> TerraformConversion:
+def convert_terraform(folder: Path, *, repeats: bool = False) -> TerraformConversion:
     """Return the declarations for Terraform's files in a folder.
+
+    With `repeats`, for a topology, instances of one resource become an entry with `for_each`.
 
     Raises:
         TerraformNotRead: files are missing or cannot be read, or a local refers to itself.
@@ -99,11 +102,18 @@ def convert_terraform(folder: Path) -> TerraformConversion:
     apply_moves(files)
     inline_modules(files, folder)
     try:
-        return _TerraformConverter(files, folder).convert()
+        converter = _TerraformConverter(files, folder)
+        conversion = converter.convert()
     except RecursionError:
         raise TerraformNotRead(
             f"{folder}: a local value refers to itself", "run `terraform validate` in that folder"
         ) from None
+    if not repeats:
+        return conversion
+    return replace(
+        conversion,
+        declarations=fold_instances(conversion.declarations, converter.list_repeated_resources()),
+    )
 
 
 @dataclass(slots=True)
@@ -157,6 +167,17 @@ class _TerraformConverter:
             name: value for name, value in self.secrets.missing_values.items() if name in used_names
         }
         return TerraformConversion(declarations, list(self.omissions), missing_secrets)
+
+    def list_repeated_resources(self) -> list[RepeatedResource]:
+        """Return the resources with `count` or `for_each`, with the names of their entries."""
+        names: dict[tuple[str, str], dict[str, str]] = {}
+        for (type_, name, key), reference in self.references.items():
+            if key is not None and not TERRAFORM_TYPES[type_].is_attached:
+                names.setdefault((type_, name), {})[str(key)] = reference.name
+        return [
+            RepeatedResource(TERRAFORM_TYPES[type_].section, name, names_by_key)
+            for (type_, name), names_by_key in names.items()
+        ]
 
     def _assign_references(self) -> None:
         """Assign the reference of each instance, before the first entry is built.

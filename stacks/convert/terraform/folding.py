@@ -1,0 +1,170 @@
+"""Fold the instances of one Terraform resource into an entry with `for_each`.
+
+`topology` calls `fold_instances` for topologies, whose entries can repeat; the names of the
+instances, and so their URNs, are the same with and without `for_each`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigReference,
+    Declarations,
+    DeclaredReference,
+    EachReference,
+    InterpolatedText,
+    ResourceEntry,
+    Value,
+    find_config_references,
+    find_resource_references,
+)
+
+EACH_KEY = EachReference(("key",))
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedResource:
+    """The instances of a resource with `count` or `for_each`: the entries' names by key."""
+
+    section: str
+    name: str
+    names: Mapping[str, str]
+
+
+def fold_instances(
+    declarations: Declarations, repeated_resources: Sequence[RepeatedResource]
+) -> Declarations:
+    """Return the declarations with one entry for each repeated resource, where possible.
+
+    Instances stay entries of their own if one of them is missing, if they declare different
+    properties, or if a property differs and contains references: the ids to import must be known
+    while planning, and a `for_each` with references is not.
+    """
+    entries = {entry.address: entry for entry in declarations.entries}
+    folded: dict[str, ResourceEntry] = {}
+    # A pool may refer to the volume of its own key: volumes come first in any order of folding.
+    for _ in repeated_resources:
+        known = {address: entry.for_each or {} for address, entry in folded.items()}
+        for resource in repeated_resources:
+            address = f"{resource.section}.{resource.name}"
+            if address not in known and address not in entries:
+                entry = _fold(resource, entries, _Renaming(repeated_resources, known))
+                if entry is not None:
+                    folded[address] = entry
+    renaming = _Renaming(
+        repeated_resources, {address: entry.for_each or {} for address, entry in folded.items()}
+    )
+    written: dict[str, ResourceEntry] = {}
+    for entry in declarations.entries:
+        repeated = renaming.find_resource(entry.section, entry.name)
+        address = entry.address if repeated is None else f"{repeated.section}.{repeated.name}"
+        written.setdefault(address, folded.get(address) or _rename_entry(entry, renaming))
+    return replace(
+        declarations,
+        entries=list(written.values()),
+        outputs={name: renaming.rename(value) for name, value in declarations.outputs.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Renaming:
+    """Renames references to instances of folded resources; `folded` has the folded addresses."""
+
+    repeated_resources: Sequence[RepeatedResource]
+    folded: Mapping[str, Any]
+
+    def find_resource(self, section: str, name: str) -> RepeatedResource | None:
+        """Return the folded resource with an instance that is the entry `section.name`."""
+        for resource in self.repeated_resources:
+            is_folded = f"{resource.section}.{resource.name}" in self.folded
+            if is_folded and resource.section == section and name in resource.names.values():
+                return resource
+        return None
+
+    def rename(self, value: Value) -> Value:
+        """Return a value with the references that folded instances have."""
+        if isinstance(value, Mapping):
+            return {key: self.rename(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.rename(item) for item in value]
+        if isinstance(value, InterpolatedText):
+            return InterpolatedText(tuple(self.rename(part) for part in value.parts))
+        if isinstance(value, DeclaredReference):
+            resource = self.find_resource(value.section, value.name)
+            if resource is not None:
+                key = next(key for key, name in resource.names.items() if name == value.name)
+                return replace(value, name=resource.name, key=key)
+        return value
+
+
+def _rename_entry(entry: ResourceEntry, renaming: _Renaming) -> ResourceEntry:
+    """Return an entry whose references to folded instances have their new form."""
+    return replace(
+        entry,
+        properties=renaming.rename(dict(entry.properties)),
+        options=renaming.rename(dict(entry.options)),
+    )
+
+
+def _fold(
+    resource: RepeatedResource, entries: Mapping[str, ResourceEntry], renaming: _Renaming
+) -> ResourceEntry | None:
+    """Return the entry with `for_each` for all instances, or None if there cannot be one."""
+    instances = {
+        key: entries.get(f"{resource.section}.{name}") for key, name in resource.names.items()
+    }
+    present = {
+        key: _rename_entry(entry, renaming) for key, entry in instances.items() if entry is not None
+    }
+    if len(present) < 2 or len(present) < len(instances):
+        return None
+    first = next(iter(present.values()))
+    items: dict[str, dict[str, Value]] = {key: {} for key in present}
+    merged: list[dict[str, Value]] = []
+    for members in ("properties", "options"):
+        by_key = {key: dict(getattr(entry, members)) for key, entry in present.items()}
+        if any(values.keys() != getattr(first, members).keys() for values in by_key.values()):
+            return None
+        merged.append({})
+        for name in getattr(first, members):
+            values = {key: entry_values[name] for key, entry_values in by_key.items()}
+            value = _merge(name, values)
+            if value is None:
+                return None
+            merged[-1][name] = value.value
+            if value.is_item:
+                for key, item in values.items():
+                    items[key][name] = item
+    properties, options = merged
+    return replace(
+        first, name=resource.name, properties=properties, options=options, for_each=items
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """The common value of a member; with `is_item` the values are in the items of `for_each`."""
+
+    value: Value
+    is_item: bool = False
+
+
+def _merge(name: str, values: Mapping[str, Value]) -> _Merged | None:
+    """Return the value of a member for all instances by key, or None if there is none."""
+    first, *others = values.values()
+    if all(value == first for value in others):
+        return _Merged(first)
+    by_key = {
+        key: replace(value, key=EACH_KEY)
+        for key, value in values.items()
+        if isinstance(value, DeclaredReference) and value.key == key
+    }
+    if len(by_key) == len(values) and len(set(by_key.values())) == 1:
+        return _Merged(next(iter(by_key.values())))
+    has_references = any(find_resource_references(list(values.values()))) or any(
+        find_config_references(list(values.values()))
+    )
+    if has_references or any(isinstance(value, ConfigReference) for value in values.values()):
+        return None
+    return _Merged(EachReference(("value", name)), is_item=True)
