@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuform.providers.provider import Provider
+    from gpuform.providers.resource import Provider
 
 __all__ = ["Provider"]
 
@@ -12,6 +12,6 @@ def __getattr__(name: str) -> Any:
     """Import a public name on first use, because a state file needs only the lifecycles."""
     if name != "Provider":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from gpuform.providers.provider import Provider  # noqa: PLC0415 - as above
+    from gpuform.providers.resource import Provider  # noqa: PLC0415 - as above
 
     return Provider

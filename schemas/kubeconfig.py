@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from gpuform.schemas.ids import Line
+from gpuform.schemas.models import Line
 
 _SERVER: Final = re.compile(
     r"https?://([A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~:@%+-]*)*"

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from gpuform.schemas.ids import Id, Line
-from gpuform.schemas.models import WireModel
+from gpuform.schemas.models import Id, Line, WireModel
 
 SUCCEEDED_KEY: Final = "succeeded-nodes.csv.gz"
 FAILED_KEY: Final = "failed-nodes.json.gz"

@@ -41,7 +41,7 @@ from gpuform.providers.http.answers import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
-from gpuform.schemas.ids import validate_id
+from gpuform.schemas.models import validate_id
 from gpuform.schemas.safe_text import escape_invisible, truncate
 
 if TYPE_CHECKING:

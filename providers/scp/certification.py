@@ -30,7 +30,7 @@ from gpuform.providers.scp.client import get_client
 from gpuform.providers.scp.nodes import VERDICT_OWNER, is_terminating
 from gpuform.providers.slurm import BatchQueue, SlurmTester, create_command_runner
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.ids import DEFAULT_NAMESPACE
+from gpuform.schemas.models import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
 from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.schemas.resource_facts import Notice

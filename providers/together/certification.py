@@ -39,7 +39,7 @@ from gpuform.providers.together.cluster_view import (
     list_standard_workers,
 )
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.ids import DEFAULT_NAMESPACE
+from gpuform.schemas.models import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
 from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.schemas.resource_facts import Notice

@@ -33,7 +33,7 @@ from gpuform.providers.together.claims import (
 )
 from gpuform.providers.together.client import get_client
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.ids import DEFAULT_NAMESPACE
+from gpuform.schemas.models import DEFAULT_NAMESPACE
 from gpuform.schemas.resource_facts import ResourceUsage
 from gpuform.schemas.together.outputs import to_unix_time
 from gpuform.schemas.together.volume_claims import (

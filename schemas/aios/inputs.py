@@ -22,8 +22,7 @@ from gpuform.schemas.aios.parts import (
     complete_node,
     find_total_problems,
 )
-from gpuform.schemas.ids import Id, Line
-from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.models import Id, InputModel, Line, OutputModel, Problem
 from gpuform.schemas.policies.drain import ScheduledDrainInputs
 from gpuform.schemas.rules import Default, Immutable, Local, ReferenceTo, Unordered, WriteOnly
 

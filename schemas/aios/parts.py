@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import ConfigDict, Field
 
-from gpuform.schemas.ids import Line
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, Line, Problem
 from gpuform.schemas.rules import Default, KeyedBy, Unordered
 from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal
 

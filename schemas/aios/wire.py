@@ -12,8 +12,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
-from gpuform.schemas.ids import Id, Line
-from gpuform.schemas.models import WireModel
+from gpuform.schemas.models import Id, Line, WireModel
 
 Number = int | float
 """A number as sent: 16384 stays an integer."""

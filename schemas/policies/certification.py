@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuform.schemas.ids import DEFAULT_NAMESPACE, Namespace
-from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.models import DEFAULT_NAMESPACE, InputModel, Namespace, OutputModel, Problem
 from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.schemas.rules import Default, Immutable, Local
 from gpuform.schemas.values import UNKNOWN

@@ -18,8 +18,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from gpuform.schemas.ids import ForeignName, Id, Line, validate_id
-from gpuform.schemas.models import WireList, WireModel
+from gpuform.schemas.models import ForeignName, Id, Line, WireList, WireModel, validate_id
 
 
 def _read_or_none(value: Any, read: Callable[[Any], Any]) -> Any:

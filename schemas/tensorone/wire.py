@@ -16,8 +16,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, WrapValidator
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.ids import ForeignName, Id, Line
-from gpuform.schemas.models import WireList, WireModel
+from gpuform.schemas.models import ForeignName, Id, Line, WireList, WireModel
 from gpuform.schemas.policies.lifetime import LIFETIME_FIELDS as LIFETIME
 from gpuform.schemas.tensorone.inputs import UPDATE_FIELDS, ClusterInputs
 

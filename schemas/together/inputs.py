@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.access import validate_jump_host
-from gpuform.schemas.ids import Line
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, Line, Problem
 from gpuform.schemas.policies.certification import CertificationPolicy
 from gpuform.schemas.policies.lifetime import Expires, Ttl, find_lifetime_problems
 from gpuform.schemas.rules import (

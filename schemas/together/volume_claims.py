@@ -12,8 +12,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuform.schemas.ids import DEFAULT_NAMESPACE, Name, Namespace
-from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.models import (
+    DEFAULT_NAMESPACE,
+    InputModel,
+    Name,
+    Namespace,
+    OutputModel,
+    Problem,
+)
 from gpuform.schemas.rules import (
     ComparedBy,
     Default,

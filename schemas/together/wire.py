@@ -26,8 +26,7 @@ from pydantic import (
 )
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.ids import ForeignName, Id, Line
-from gpuform.schemas.models import WireList, WireModel
+from gpuform.schemas.models import ForeignName, Id, Line, WireList, WireModel
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.together.drivers import parse_driver_version
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs

@@ -10,7 +10,7 @@ from itertools import islice
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import FORM_CONFIG
-from gpuform.providers.provider import parse_form
+from gpuform.providers.resource import parse_form
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.declaration_writer.declarations import Declarations
 from gpuform.stacks.engine.stack import Stack

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers.platform import platforms
-from gpuform.schemas.prices import HOURS_PER_MONTH, PriceBookInputs, build_price_book_model
+from gpuform.schemas.gates import HOURS_PER_MONTH, PriceBookInputs, build_price_book_model
 from gpuform.schemas.resource_facts import Expense
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text

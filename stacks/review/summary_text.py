@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from gpuform.providers.context import format_duration
+from gpuform.schemas.gates import HOURS_PER_MONTH
 from gpuform.schemas.plan import (
     GateLevel,
     GateResult,
@@ -20,7 +21,6 @@ from gpuform.schemas.plan import (
 )
 from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
 from gpuform.schemas.policies.repair import REJECT, NodeRepair
-from gpuform.schemas.prices import HOURS_PER_MONTH
 from gpuform.schemas.resource_facts import Billing, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.paint import PLAIN, Paint

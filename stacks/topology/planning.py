@@ -49,10 +49,9 @@ from gpuform.stacks.topology.declarations import (
 from gpuform.stacks.topology.expanding import expand, refuse_foreign_references
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.loading import load
-from gpuform.stacks.topology.names import Names
+from gpuform.stacks.topology.names import CheckingSource, Names
 from gpuform.stacks.topology.options import check_options, require_known
 from gpuform.stacks.topology.scope import Scope
-from gpuform.stacks.topology.sources import CheckingSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pulumi.runtime import mocks, rpc, settings
 
 from gpuform.providers import Provider
 from gpuform.providers.platform import list_settings
-from gpuform.providers.provider import NoExplicitProvider, ProviderArguments, UnknownForm
+from gpuform.providers.resource import NoExplicitProvider, ProviderArguments, UnknownForm
 from gpuform.providers.scp import GpuNode
 from gpuform.providers.together import Cluster, SharedVolume
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from gpuform.schemas.ids import MAX_LENGTH, Id, Line
+from gpuform.schemas.models import MAX_LENGTH, Id, Line
 
 UNSEEN = st.characters(categories=("Cc", "Cf", "Zl", "Zp"))
 SEEN = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cf", "Zl", "Zp", "Cs")))

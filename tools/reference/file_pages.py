@@ -8,8 +8,7 @@ from typing import Final
 
 from gpuform.providers.catalog import list_platforms_with
 from gpuform.schemas.cases_file import CasesInputs
-from gpuform.schemas.gates import GateInputs, GatesInputs
-from gpuform.schemas.prices import HOURS_PER_MONTH
+from gpuform.schemas.gates import HOURS_PER_MONTH, GateInputs, GatesInputs
 from gpuform.schemas.stacks_plan import SINGLE_STACK_RULES, StacksInputs
 from gpuform.schemas.topology import (
     SECTIONS,

@@ -20,7 +20,12 @@ from gpuform.providers.emulator.kubernetes.kinds import (
     STATEFUL_SET,
     Kind,
 )
-from gpuform.providers.emulator.kubernetes.nodes import find_reboots, sync_nodes
+from gpuform.providers.emulator.kubernetes.nodes import (
+    find_reboots,
+    run_slinky,
+    sync_nodes,
+    sync_slurm_pods,
+)
 from gpuform.providers.emulator.kubernetes.objects import (
     ClusterObjects,
     Object,
@@ -34,7 +39,6 @@ from gpuform.providers.emulator.kubernetes.pods import (
     place_pods,
 )
 from gpuform.providers.emulator.kubernetes.readiness import run_engine
-from gpuform.providers.emulator.kubernetes.slinky import run_slinky, sync_slurm_pods
 from gpuform.providers.emulator.kubernetes.storage import sync_claims, sync_volumes
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import TogetherApiError

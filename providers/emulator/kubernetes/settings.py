@@ -1,6 +1,6 @@
 """Define what tests can set of all emulated clusters: the readiness engine, Kueue and Slinky.
 
-`controls` changes the settings, and `routes`, `readiness` and `slinky` follow them. API groups and
+`controls` changes the settings, and `routes`, `readiness` and `nodes` follow them. API groups and
 versions differ between the versions of this software, so a setting says which ones are served.
 """
 

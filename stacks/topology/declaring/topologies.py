@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuform.providers.platform import FORM_CONFIG, Form
-from gpuform.providers.provider import UnknownForm, parse_form
+from gpuform.providers.resource import UnknownForm, parse_form
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import TopologyRun

@@ -285,7 +285,7 @@ def list_escapes(environment: RealEnvironment) -> dict[str, Escape]:
         "which is left over from an emulator",
         "config: {'gpuform:form': plugin}",
         "import pulumi\nfrom gpuform.providers import lens\n"
-        "from gpuform.providers.provider import Provider\n"
+        "from gpuform.providers.resource import Provider\n"
         f"elsewhere = Provider('elsewhere', lens_url='{address}')\n"
         "lens.HealthGate('ready', pulumi.ResourceOptions(provider=elsewhere), wait_minutes=1,\n"
         "    condition={'total_nodes': {'at_least': 0}})\n",
