@@ -99,7 +99,7 @@ def find_run_findings(result: RunResult, options: RunOptions, subject: ReportSub
     if subject == "run" and plan is not None and not result.preview:
         occurrences += _list_done(result, plan, command)
     if result.final_state is not None and (subject != "approval" or options.operation != "update"):
-        occurrences += _list_state_occurrences(result.final_state, plan)
+        occurrences += _list_state_occurrences(result.final_state)
     if failure is None and result.reason is not ExitReason.DECLINED and subject != "approval":
         over |= _list_over(options)
     return Findings(occurrences, over)
@@ -141,7 +141,7 @@ def find_drift_findings(result: DriftResult, *, is_complete: bool) -> Findings:
     """Return what is reported of a look for drift; with `is_complete` at all resources."""
     occurrences = find_drift_occurrences(result.plan)
     if result.final_state is not None:
-        occurrences += _list_state_occurrences(result.final_state, result.plan)
+        occurrences += _list_state_occurrences(result.final_state)
     if not result.succeeded:
         return Findings([*occurrences, _build_failure("drift", "failed", result.diagnostics)])
     over = {NotifyEvent.FAILED: "drift"}
@@ -207,19 +207,13 @@ def _count_changes(plan: Plan) -> str:
     return ", ".join(counts) or "no resource changes"
 
 
-def _list_state_occurrences(final_state: FinalState, plan: Plan | None) -> Iterator[Occurrence]:
-    """Yield what the resources show, and the repairs that a plan would do."""
+def _list_state_occurrences(final_state: FinalState) -> list[Occurrence]:
+    """Return what the resources show, as the operation has read them."""
     entries = [entry for entry in final_state.entries if not entry.delete]
     notices = list_entry_notices(
         entries, final_state.now, is_emulated=final_state.has_emulated_clock
     )
-    # A preview of `expire` or a plan knows more than the entries, such as what has just been read.
-    notices = (*notices, *(plan.notices if plan is not None else ()))
-    unique = {
-        (each.event, each.subject): each
-        for each in list_state_occurrences(entries, notices, final_state.now)
-    }
-    yield from unique.values()
+    return list_state_occurrences(entries, notices, final_state.now)
 
 
 @dataclass(frozen=True, slots=True)

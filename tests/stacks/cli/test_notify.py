@@ -112,6 +112,50 @@ def test_an_up_that_fails_hourly_for_lack_of_capacity_is_told_once(
     assert webhook.take_messages() == [], "nothing was changed"
 
 
+@pytest.mark.slow
+def test_a_broken_node_is_reported_once_and_its_repair_when_done(
+    applied_project: PlannedProject, webhook: Webhook
+) -> None:
+    add_rules(applied_project, webhook)
+    resources = json.loads(applied_project.state_file)["checkpoint"]["latest"]["resources"]
+    (train,) = (resource for resource in resources if resource["urn"].endswith("::train"))
+    body = {"cluster_id": train["id"], "instance_name": "training-worker-1"}
+    call_emulator(applied_project, "together/remediations", body)
+    for _ in range(2):
+        assert applied_project.run("repair", "--dry-run").code == 0
+    ((title, text),) = webhook.take_messages()
+    assert title == "demo/dev (emulator): repair proposed"
+    assert text.startswith("train: node training-worker-1 is broken: ")
+    assert applied_project.run("drift").code == 0
+    assert webhook.take_messages() == [], "the same node"
+    ran = applied_project.run("repair", "training-worker-1", "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    messages = dict(webhook.take_messages())
+    assert {*messages} == {"demo/dev (emulator): finished", "demo/dev (emulator): repair done"}
+    assert "node training-worker-1" in messages["demo/dev (emulator): repair done"]
+
+
+def test_a_coming_end_is_reported_once_by_whatever_command_looks(
+    planned_project: PlannedProject, webhook: Webhook
+) -> None:
+    add_rules(planned_project, webhook)
+    program = "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
+    (planned_project.project / "__main__.py").write_text(program)
+    (planned_project.project / "topology.yaml").write_text(
+        "clusters:\n  bench: {platform: tensorone, name: bench, gpu_type: A100, gpu_count: 2,\n"
+        "    storage_gb: 500, region: us-west-2, project_id: proj_456, ttl: 2d,\n"
+        "    template_id: tmpl_pytorch_latest}\n"
+    )
+    assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+    assert sorted(webhook.take_titles()) == [
+        "demo/dev (emulator): expires within 3 days",
+        "demo/dev (emulator): finished",
+    ]
+    for command in (("expire", "--dry-run"), ("drift",), ("repair", "--dry-run")):
+        assert planned_project.run(*command).code == 0
+        assert webhook.take_messages() == [], command
+
+
 def test_a_preview_is_told_only_if_its_plan_is_saved(
     planned_project: PlannedProject, webhook: Webhook
 ) -> None:
