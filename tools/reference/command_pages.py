@@ -49,7 +49,8 @@ def _render_index() -> str:
             *(_render_family(family, root) for family in FAMILIES),
             "## Flags of every command\n\nThese flags may come before or after the command.",
             _render_flags(_list_added_flags(add_common_flags)),
-            "`--help` shows a command's flags. `gpuform --version` shows the version.",
+            "`--help` or `-h` shows a command's flags. `gpuform --version` shows the version.",
+            "A flag of several letters also works with a single dash, as in Terraform: `-json`.",
             "## Flags of commands that work on a stack",
             _render_flags(
                 [
