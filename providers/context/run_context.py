@@ -44,9 +44,10 @@ class RunContext:
         return RunContext({**self.environ, **variables}) if variables else self
 
     def with_permissions(self, names: Iterable[str]) -> "RunContext":
-        """Return a copy that has these permissions, too. Raises EngineError as `permissions`."""
-        added = self.permissions.union(names)
-        return self.with_variables({permissions.VARIABLE: ",".join(sorted(added))} if added else {})
+        """Return a copy that has these permissions, too. Raises EngineError for an unknown name."""
+        merged = self.permissions | permissions.parse_permissions(",".join(names))
+        variables = {permissions.VARIABLE: ",".join(sorted(merged))} if merged else {}
+        return self.with_variables(variables)
 
     @cached_property
     def permissions(self) -> frozenset[str]:

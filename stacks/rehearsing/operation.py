@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers.context import get_run_context
-from gpuform.providers.permissions import Permission, parse_permissions
+from gpuform.providers.permissions import Permission
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
@@ -158,7 +158,7 @@ def _build_run_options(plan: Plan, options: RehearsalOptions, directory: Path) -
     Gates let everything pass: what they say about the plan is in the plan.
     """
     # Also those of the run that this rehearsal is a part of.
-    permissions = get_run_context().permissions | parse_permissions(",".join(options.allow))
+    permissions = get_run_context().with_permissions(options.allow).permissions
     gates = {f"gate:{gate.name}" for gate in read_project_gates(directory)}
     run_options = options.run_options or RunOptions()
     if plan.basis is not None:

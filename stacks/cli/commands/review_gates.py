@@ -6,7 +6,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpuform.providers import permissions
 from gpuform.providers.context import RunContext
 from gpuform.providers.errors import GpuformError
 from gpuform.schemas.plan import Plan
@@ -44,7 +43,7 @@ def build_review(
     ]
     (first, *others) = read_plans_of_files
     if isinstance(first, StacksPlan) and not others:
-        allowed = RunContext(environ).permissions | permissions.parse_permissions(",".join(allow))
+        allowed = RunContext(environ).with_permissions(allow).permissions
         plans = tuple(evaluate_gates(first.plans, gates, allow, environ))
         workspace_gates = None if first.gates is None else allow_gates(first.gates, allowed)
         return Review.from_stacks_plan(
@@ -73,7 +72,7 @@ def evaluate_gates(
     Raises:
         EngineError: a file of gates or prices is wrong.
     """
-    allowed = RunContext(environ).permissions | permissions.parse_permissions(",".join(allow))
+    allowed = RunContext(environ).with_permissions(allow).permissions
     if file is not None:
         evaluator = GateEvaluator(_read_gates(file), allowed, file.parent)
         return [evaluator.evaluate(plan) for plan in plans]

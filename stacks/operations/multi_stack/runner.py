@@ -152,8 +152,7 @@ def run_multi_stack(
 
 def _get_permissions(options: RunOptions) -> frozenset[str]:
     """Return the permissions of the environment and of the options."""
-    allowed = permissions.parse_permissions(",".join(options.allow))
-    return get_run_context().permissions | allowed
+    return get_run_context().with_permissions(options.allow).permissions
 
 
 def _select_planned_names(

@@ -242,8 +242,7 @@ def _add_requests(run_context: RunContext, options: RunOptions) -> RunContext:
 
     Raises EngineError for an unknown permission.
     """
-    allowed = permissions.parse_permissions(",".join(options.allow))
-    run_context = run_context.with_permissions(allowed)
+    run_context = run_context.with_permissions(options.allow)
     if options.repair_nodes:
         repair_variables = {permissions.REPAIR_VARIABLE: ",".join(options.repair_nodes)}
         run_context = run_context.with_variables(repair_variables)
