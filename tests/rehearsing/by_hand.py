@@ -59,7 +59,7 @@ class HandPlayer:
     variables: dict[str, str]
     _samples: list[tuple[float, int]] = field(default_factory=list)
     _once_ready: set[str] = field(default_factory=set)
-    _hook: Callable[[Literal["before", "after"]], None] | None = None
+    _hook: Callable[[Literal["before", "after"]], Response | None] | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
@@ -123,11 +123,14 @@ class HandPlayer:
             stderr=subprocess.DEVNULL,
         )
 
-        def kill(when: str) -> None:
-            if when == hazard.when and _is_change(hazard.method):
-                self._hook = None
-                process.kill()
-                process.wait()
+        def kill(when: str) -> Response | None:
+            if when != hazard.when or not _is_change(hazard.method):
+                return None
+            self._hook = None
+            process.kill()
+            process.wait()
+            # The request of a run that is killed before has no effect, and nobody reads the answer.
+            return Response(status=503)
 
         self._hook = kill
         code = process.wait()
@@ -172,9 +175,10 @@ class HandPlayer:
             self._sample()
             seconds -= step
 
-    def _handle_request(self) -> None:
-        if self._hook is not None and not request.environ.get(TRUSTED):
-            self._hook("before")
+    def _handle_request(self) -> Response | None:
+        if self._hook is None or request.environ.get(TRUSTED):
+            return None
+        return self._hook("before")
 
     def _handle_answer(self, response: Response) -> Response:
         """Sample the fleet after each change and each move of the clock."""
