@@ -308,8 +308,8 @@ def find_rehearsed_losses(
 ) -> Iterator[str]:
     """Yield a finding for each limit that a rehearsed hazard exceeds, with the worst hazard.
 
-    Yield one if the plan was not rehearsed, or the emulator plans something else. Only plans of an
-    update with changes count.
+    Yield one if the plan was not rehearsed, the emulator plans something else, or the run fails
+    without any hazard. Only plans of an update with changes count.
     """
     del changes
     if plan.operation != "update" or not plan.has_changes:
@@ -322,6 +322,9 @@ def find_rehearsed_losses(
         return
     for difference in plan.rehearsal.differences:
         yield f"the rehearsal says nothing about this plan: {difference}"
+    usual = plan.rehearsal.undisturbed
+    if usual.has_failed:
+        yield f"the rehearsed run fails even if nothing goes wrong: {'; '.join(usual.errors)}"
     for name, (measure, unit) in _REHEARSAL_LIMITS.items():
         limit = limits.get(name)
         if limit is None:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,6 +23,7 @@ from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, Unpl
 from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import StackSettings, is_secure
+from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, read_sealed
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.gates.file import read_project_gates
@@ -128,6 +130,7 @@ def _build_specs(
     """Write the sealed state, and yield what each process plays, in a folder of its own."""
     state_file = folder / "state.json"
     has_state = _write_sealed_state(stack, state_file)
+    dependents = tuple(_write_dependents(stack, folder)) if has_state else ()
     project = stack.workspace.project
     inputs = CaseInputs(
         stack=stack.name,
@@ -146,6 +149,7 @@ def _build_specs(
             inputs,
             has_predecessor=False,
             state=state_file if has_state else None,
+            dependents=dependents,
         )
         yield RehearsalSpec(
             case, plan, run_options, options.hazards, options.seed, share, options.jobs
@@ -191,6 +195,33 @@ def _write_sealed_state(stack: SelectedStack, file: Path) -> bool:
         return False
     file.write_text(json.dumps(deployment), encoding="utf-8")
     return True
+
+
+def _write_dependents(stack: SelectedStack, folder: Path) -> Iterator[Path]:
+    """Write the sealed states of the backend's other stacks that use objects of the stack.
+
+    A platform refuses, for example, to delete a volume that the cluster of another stack mounts.
+    """
+    backend, project = stack.workspace.backend, stack.workspace.project.name
+    own = read_sealed(backend, project, stack.name).snapshot.resources
+    ids = [item.id.encode() for item in own if item.id and len(item.id) >= _SHORTEST_ID]
+    for number, full_name in enumerate(backend.list_stacks()):
+        _, other_project, other_stack = full_name.split("/")
+        if (other_project, other_stack) == (project, stack.name):
+            continue
+        # A damaged state of another stack is no reason to refuse this one's rehearsal.
+        with suppress(EngineError):
+            data = backend.read(other_project, other_stack) or b""
+            if any(id_ in data for id_ in ids):
+                deployment = load_checkpoint(data).latest
+                document = {"version": json.loads(data)["version"], "deployment": deployment}
+                file = folder / f"dependent-{number}.json"
+                file.write_text(json.dumps(_drop_ciphertexts(document)), encoding="utf-8")
+                yield file
+
+
+_SHORTEST_ID: Final = 8
+"""Characters from which on a text is an id; shorter ones may be anything."""
 
 
 def _drop_ciphertexts(value: Any) -> Any:

@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,6 +54,7 @@ from gpuform.stacks.testing.seeding import (
     find_last_change,
     get_stack_and_project,
     read_state,
+    seed_dependents,
     seed_emulator,
 )
 
@@ -85,6 +86,8 @@ class CaseRunSpec:
         has_predecessor: True if `folder` holds a copy of what a previous case has left.
         state: the path of a state file to start from.
         environ: variables added to the environment of the run.
+        dependents: the paths of states of other stacks; their objects that use those of `state`
+            are on the emulator, too.
     """
 
     project: Path
@@ -94,6 +97,7 @@ class CaseRunSpec:
     has_predecessor: bool
     state: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+    dependents: Sequence[Path] = ()
 
 
 def run_case(spec: CaseRunSpec, on_plan: Callable[[Plan], None]) -> RunReport:
@@ -266,7 +270,10 @@ class CaseStack:
             server.clock.advance_to(find_last_change(state) or 0.0)
             declared_inputs = self._collect_declared_inputs(selected)
             with _convert_to_case_error("start", "state"):
-                seed_emulator(selected.open(), state, declared_inputs)
+                emulator_ids = seed_emulator(selected.open(), state, declared_inputs)
+                for file in spec.dependents:
+                    other_state = read_state(file.read_bytes(), file.name)
+                    seed_dependents(selected.open(), other_state, emulator_ids)
         self.collect_secrets()
         return selected
 

@@ -108,8 +108,10 @@ def get_stack_and_project(snapshot: Snapshot) -> tuple[str, str]:
 
 def seed_emulator(
     stack: Stack, snapshot: Snapshot, declared_inputs: Mapping[str, PropertyMap]
-) -> None:
+) -> Mapping[str, str]:
     """Create the objects of a state on the emulator, and save the state as the stack's own.
+
+    Returns the emulator's ids by those of the state.
 
     Args:
         stack: the stack, which has no state yet.
@@ -125,6 +127,25 @@ def seed_emulator(
     record_environment(stack.get_intents().records, StackEnvironment(emulated=True, emulator=""))
     with stack.create_lock():
         stack.save(replace(snapshot, resources=resources, pending_operations=[]))
+    return seeder.emulator_ids
+
+
+def seed_dependents(stack: Stack, snapshot: Snapshot, emulator_ids: Mapping[str, str]) -> None:
+    """Create the objects of another stack's state that use objects which the emulator has.
+
+    Args:
+        stack: the stack whose objects the emulator has; its state stays as it is.
+        snapshot: the state of the other stack.
+        emulator_ids: the emulator's ids by those of the states.
+
+    Raises:
+        SeedError: the emulator cannot create an object.
+    """
+    seeder = _Seeder.for_stack(stack, {})
+    seeder.emulator_ids.update(emulator_ids)
+    for resource in snapshot.resources:
+        if seeder.uses_emulated_object(resource):
+            seeder.create_object(resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +195,10 @@ class _Seeder:
         return replace(
             resource, id=created.id, inputs=inputs, outputs=created.outputs, init_errors=[]
         )
+
+    def uses_emulated_object(self, resource: ResourceState) -> bool:
+        """Return True if an input of the resource has the id of an object on the emulator."""
+        return self._replace_ids(resource.inputs) != resource.inputs
 
     def _replace_ids(self, properties: PropertyMap) -> PropertyMap:
         """Return the properties with the state's ids replaced by the emulator's, at any depth.

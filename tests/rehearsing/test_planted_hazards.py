@@ -71,3 +71,19 @@ def test_the_twin_without_the_hazard_is_quiet(bring_up: BringUp, name: str) -> N
         if item.lost_gpus or item.jobs_ended or item.data_lost
     ]
     assert losses == []
+
+
+@pytest.mark.parametrize("is_twin", [False, True])
+def test_a_volume_that_another_stack_mounts_cannot_be_replaced(
+    bring_up: BringUp, is_twin: bool
+) -> None:
+    scenario = SCENARIOS["orders_of_two_stacks_collide"]
+    storage, _training = bring_up_scenario(bring_up, scenario, is_twin=is_twin)
+
+    rehearsal = rehearse(storage.stack, storage.plan, RehearsalOptions(hazards=(), jobs=1))
+
+    assert rehearsal.undisturbed.has_failed == (not is_twin)
+    if not is_twin:
+        assert "volume data cannot be deleted: it is attached to a cluster" in str(
+            rehearsal.undisturbed.errors
+        )

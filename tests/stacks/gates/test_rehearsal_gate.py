@@ -86,6 +86,16 @@ def test_a_rehearsal_of_something_else_is_refused(tmp_path: Path) -> None:
     assert finding == "the rehearsal says nothing about this plan: train: replace instead of update"
 
 
+def test_a_run_that_fails_without_a_hazard_is_refused(tmp_path: Path) -> None:
+    usual = build_outcome(
+        HazardKind.NONE, "nothing goes wrong", ending="failed", errors=("volume data is attached",)
+    )
+    (finding,) = list_findings(evaluate(tmp_path, LIMITS, build_rehearsal(usual)))
+    assert finding == (
+        "the rehearsed run fails even if nothing goes wrong: volume data is attached"
+    )
+
+
 @pytest.mark.parametrize("facts", [{"changes": (), "summary": {}}, {"operation": "expire"}])
 def test_plans_that_nobody_rehearses_pass(tmp_path: Path, facts: dict[str, Any]) -> None:
     assert list_findings(evaluate(tmp_path, LIMITS, None, **facts)) == []
