@@ -32,6 +32,9 @@ PARENT_VARIABLE: Final = "TRACEPARENT"
 FLUSH_TIMEOUT_MS: Final = 10_000
 """How long a run that has ended waits for a slow collector."""
 
+_SEND_TIMEOUT_S: Final = 5
+"""How long a run tries to reach a collector, unless a variable says so. The SDK tries for 10 s."""
+
 _QUEUE_SIZE: Final = 1 << 16
 """How many ended spans may wait. The SDK's default of 2048 loses requests of large stacks."""
 
@@ -72,6 +75,7 @@ def create_exporter(signal: Signal, environ: Mapping[str, str], warn: Warn) -> A
         or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
         or "http/protobuf"
     )
+    timeouts = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_TIMEOUT")
     module = _EXPORTERS.get((protocol, signal))
     if exporter != "otlp" or module is None:
         setting, values = f"{_EXPORTER_VARIABLES[signal]} is {exporter}", "otlp or none"
@@ -84,7 +88,9 @@ def create_exporter(signal: Signal, environ: Mapping[str, str], warn: Warn) -> A
         )
         return None
     try:
-        return getattr(import_module(module), _CLASSES[signal])()
+        # None is for the SDK, which reads the variables of its own.
+        timeout = None if any(environ.get(name) for name in timeouts) else _SEND_TIMEOUT_S
+        return getattr(import_module(module), _CLASSES[signal])(timeout=timeout)
     except ImportError:
         warn(
             f"warning: OTEL_ variables ask for {signal}, but a package is missing: install "

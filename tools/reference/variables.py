@@ -348,6 +348,12 @@ VARIABLES: Final = (
         "`http/protobuf` or `grpc`.",
         default="`http/protobuf`",
     ),
+    Variable(
+        "OTEL_EXPORTER_OTLP_TIMEOUT",
+        COLLECTORS,
+        "How many seconds the end of a run tries to reach the collector, for each of the two.",
+        default="5",
+    ),
     Variable("OTEL_TRACES_EXPORTER", COLLECTORS, "`otlp`, or `none` for no traces."),
     Variable("OTEL_METRICS_EXPORTER", COLLECTORS, "`otlp`, or `none` for no metrics."),
     Variable("OTEL_SDK_DISABLED", COLLECTORS, "`true`: neither traces nor metrics."),
