@@ -31,6 +31,8 @@ NOT_RUN: Final = {
     "gpuform preview --save-plan plan.json --rehearse": "takes long; guides/rehearse.md runs it",
     "gpuform rehearse --stack prod": "takes long; guides/rehearse.md runs it with few hazards",
     "gpuform rehearse --all --json": "takes long; each of its stacks is rehearsed as with --stack",
+    "gpuform notify": "needs notify.yaml; guides/notifications.md runs it",
+    "gpuform notify --test --stack prod": "needs notify.yaml; guides/notifications.md runs it",
     "pulumi preview --json | gpuform review - --format html --output plan.html": (
         "the Pulumi CLI is not everywhere"
     ),
@@ -140,6 +142,12 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform status --stack dev",
         "gpuform status --all",
         "gpuform status --refresh --json",
+        (
+            "gpuform status --all --refresh --prometheus /var/lib/node_exporter/gpuform.prom",
+            "gpuform status --all --refresh --prometheus gpuform.prom",
+        ),
+        "gpuform explain train",
+        "gpuform explain training-worker-0 --json",
         "gpuform doctor",
         "gpuform orphans",
         "gpuform orphans --platform tensorone --older-than 12h --json",
