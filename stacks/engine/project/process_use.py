@@ -95,7 +95,8 @@ class _ProcessUse:
                 os.chdir(folder)
             self._sharing += 1
         try:
-            yield is_first
+            with mark_as_run():
+                yield is_first
         finally:
             with self._changed:
                 self._sharing -= 1

@@ -196,6 +196,15 @@ def test_code_of_a_run_cannot_wait_for_the_end_of_that_run(tmp_path):
         pass
 
 
+def test_code_of_a_run_that_shares_the_process_cannot_own_it(tmp_path):
+    with (
+        share(tmp_path),
+        pytest.raises(EngineError, match="another operation is running in this process"),
+        import_project_modules(tmp_path, os.environ),
+    ):
+        pass
+
+
 def test_runs_of_one_folder_share_the_process_and_others_wait(tmp_path):
     began, other = Path.cwd(), tmp_path / "other"
     other.mkdir()
