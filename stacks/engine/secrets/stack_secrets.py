@@ -8,7 +8,7 @@ import base64
 import binascii
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
@@ -192,22 +192,20 @@ class CloudCrypter(SecretsManager):
     for places such as CI, which reach the same key in another way.
     """
 
-    def __init__(
-        self, url: str, encrypted_key: str, environ: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, url: str, encrypted_key: str) -> None:
         super().__init__()
         self._url, self._encrypted = url, encrypted_key
-        self._environ = get_run_context().environ if environ is None else environ
+        self._environ = get_run_context().environ
         self._lock = threading.Lock()
         self._key: bytes | None = None
 
     @classmethod
-    def create_new(cls, url: str, environ: Mapping[str, str] | None = None) -> "CloudCrypter":
+    def create_new(cls, url: str) -> "CloudCrypter":
         """Create a key for a stack, encrypted by the service. Raises SecretsError.
 
         The URL in PULUMI_CLOUD_SECRET_OVERRIDE, if set, becomes the stack's own.
         """
-        environ = get_run_context().environ if environ is None else environ
+        environ = get_run_context().environ
         url = environ.get(_OVERRIDE) or url
         key = os.urandom(KEY_BYTES)
         try:
@@ -217,7 +215,7 @@ class CloudCrypter(SecretsManager):
             # The message of the service may quote the request, which contains the key.
             message = Redactor([base64.b64encode(key).decode()]).redact(error.message)
             raise SecretsError(message, hint=error.hint) from None
-        crypter = cls(url, base64.b64encode(encrypted).decode(), environ)
+        crypter = cls(url, base64.b64encode(encrypted).decode())
         crypter._key = key
         return crypter
 
