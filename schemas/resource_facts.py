@@ -137,6 +137,7 @@ class NoticeKind(StrEnum):
     REPAIR = "repair"
     FABRICS = "fabrics"
     OPTIONS = "options"
+    CALENDAR = "calendar"
 
 
 class Notice(BaseModel):
@@ -149,7 +150,7 @@ class Notice(BaseModel):
 
     kind: NoticeKind = Field(
         description="Subject: expiry, credit, selection, use, renamed, workers, changed, "
-        "template, image, rollout, repair, fabrics or options."
+        "template, image, rollout, repair, fabrics, options or calendar."
     )
     text: str = Field(description="The notice, and what to do.")
     at: str = Field(

@@ -13,6 +13,8 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import Form
 from gpuform.schemas.models import Problem
+from gpuform.schemas.policies.lifetime import parse_expiry
+from gpuform.schemas.together.outputs import to_unix_time
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import DeletionRule, Registration, RegistrationIndex, Rule
 from gpuform.stacks.engine.state import ResourceState
@@ -168,10 +170,62 @@ def _describe_two_owners(node: Registration, cluster: Registration) -> str:
     )
 
 
+def check_reservations(resource: Registration, others: RegistrationIndex) -> Iterator[Problem]:
+    """Yield problems of a resource that outlives its cluster, and of two claims on one pool.
+
+    A claim is a Together cluster with a capacity pool and a declared start and end. Two claims on
+    one pool must not overlap. `expires` of a resource must not be after the end of the reservation
+    of a cluster that the resource refers to.
+    """
+    yield from _find_outlived_reservations(resource, others)
+    window = _read_window(resource)
+    if resource.type not in _CLUSTER or window is None:
+        return
+    for other in _find_with_equal_inputs(others, _CLUSTER, resource, "capacity_pool_id"):
+        other_window = _read_window(other)
+        if other.urn == resource.urn or other_window is None:
+            continue
+        if window[0] < other_window[1] and other_window[0] < window[1]:
+            yield Problem(
+                "capacity_pool_id",
+                f"'{other.name}' claims the same capacity pool from "
+                f"{format_moment(other_window[0])} until {format_moment(other_window[1])}: "
+                "declare other times, or another pool",
+            )
+
+
+def _find_outlived_reservations(
+    resource: Registration, others: RegistrationIndex
+) -> Iterator[Problem]:
+    """Yield a problem for each reserved cluster that ends before the resource that refers to it."""
+    expires = resource.inputs.get("expires")
+    dependencies = (resource.property_dependencies or {}).values()
+    for cluster in map(others.get, dict.fromkeys(chain.from_iterable(dependencies))):
+        if cluster is None or cluster.type not in _CLUSTER or not isinstance(expires, str):
+            continue
+        end = cluster.inputs.get("reservation_end_time")
+        moment = to_unix_time(end) if isinstance(end, str) else None
+        if moment is not None and parse_expiry(expires) > moment:
+            yield Problem(
+                "expires",
+                f"is after the reservation of cluster '{cluster.name}', which ends at "
+                f"{format_moment(moment)}: "
+                "declare an earlier end, or a longer reservation",
+            )
+
+
+def _read_window(cluster: Registration) -> tuple[float, float] | None:
+    """Return the declared start and end of a reservation, or None without both."""
+    texts = [cluster.inputs.get(f"reservation_{name}_time") for name in ("start", "end")]
+    moments = [to_unix_time(text) if isinstance(text, str) else None for text in texts]
+    start, end = moments
+    return None if start is None or end is None else (start, end)
+
+
 DELETION_RULES: tuple[DeletionRule, ...] = (check_volume_use,)
 """All rules about deleted and remaining resources."""
 
-RULES: tuple[Rule, ...] = (check_volume_region, check_node_owners)
+RULES: tuple[Rule, ...] = (check_volume_region, check_node_owners, check_reservations)
 """All rules about several resources."""
 
 

@@ -20,6 +20,7 @@ from gpuform.providers.repairing import (
     build_unrepaired_notices,
 )
 from gpuform.schemas.access import Access
+from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.explanation import ExplainedRepair
 from gpuform.schemas.models import InputModel, OutputModel
@@ -245,6 +246,19 @@ class Traits:
         """Return the object's GPU nodes for an inventory, from stored values alone.
 
         None by default. `outputs` may be those of an older version of gpuform, with fewer fields.
+        """
+        return ()
+
+    @classmethod
+    def list_agenda_entries(
+        cls,
+        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Sequence[AgendaEntry]:
+        """Return the kind's own lines of the calendar, such as a reservation or a rollout.
+
+        None by default. Lines about `expires`, `ttl` and `schedule` are left out. `inputs` may be
+        UNKNOWN in places; `outputs` is empty before the object exists.
         """
         return ()
 

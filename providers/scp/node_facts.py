@@ -25,6 +25,7 @@ from gpuform.providers.scp.pool import (
     node_to_outputs,
 )
 from gpuform.schemas.access import Access, Host, is_valid_user
+from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.policies.lifetime import has_expiry
 from gpuform.schemas.policies.repair import NodeFault
@@ -411,3 +412,21 @@ def build_observed_inputs(node: wire.GpuNode) -> dict[str, Any]:
         "zone": node.zone,
     }
     return {name: None if value == "" else value for name, value in values.items()}
+
+
+def list_open_rollouts(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[AgendaEntry]:
+    """Return the line of a rollout in the calendar: some nodes still have another image.
+
+    Nodes of unknown image do not count.
+    """
+    image, nodes = find_text(inputs, "image_id"), outputs.get("gpu_nodes")
+    images = [
+        find_text(node, "image_id")
+        for node in (nodes.values() if isinstance(nodes, Mapping) else ())
+        if isinstance(node, Mapping)
+    ]
+    old_count = sum(node_image not in ("", image) for node_image in images) if image else 0
+    if not old_count:
+        return []
+    done = f"{len(images) - old_count} of {len(images)} nodes have the declared image"
+    return [AgendaEntry(kind="rollout", text=f"rollout in progress: {done}")]

@@ -37,6 +37,7 @@ from gpuform.providers.scp.node_facts import (
     compute_pool_usage,
     describe_pool_access,
     describe_pool_placement,
+    list_open_rollouts,
     list_pool_nodes,
 )
 from gpuform.providers.scp.nodes import (
@@ -71,6 +72,7 @@ from gpuform.providers.scp.pool import (
     parse_stored_nodes,
 )
 from gpuform.schemas.access import Access
+from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
@@ -519,6 +521,13 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
         """Return region and vendor pool, and the fabric of each node; never None."""
         return describe_pool_placement(outputs)
+
+    @classmethod
+    def list_agenda_entries(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Sequence[AgendaEntry]:
+        """Return the rollout of an image that has not reached all nodes, if there is one."""
+        return list_open_rollouts(inputs, outputs)
 
     @classmethod
     def list_node_records(

@@ -44,6 +44,7 @@ from gpuform.providers.together.cluster_facts import (
     describe_cluster_placement,
     describe_cluster_usage,
     list_cluster_nodes,
+    list_reservations,
 )
 from gpuform.providers.together.cluster_view import (
     ObservedCluster,
@@ -81,6 +82,7 @@ from gpuform.providers.together.workers import (
     read_worker_states,
 )
 from gpuform.schemas.access import Access
+from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.explanation import ExplainedRepair
 from gpuform.schemas.models import Problem
@@ -125,13 +127,14 @@ class ClusterOperations:
     def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems with a kept volume, region, GPU type and drivers.
+        """Yield problems with the reservation, a kept volume, region, GPU type and drivers.
 
         A volume is only compared with the one that `rollout.keep_volume` keeps. Alternatives are
         checked only if the first choice has no problem. If Together does not answer, nothing is
         refused, and the context reports the missing check.
         """
         problems = [
+            *_find_past_reservations(context, values),
             *_find_volume_problems(context, values),
             *regions.find_region_problems(self._client, context, values),
         ]
@@ -679,6 +682,13 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return list_cluster_nodes(inputs, outputs)
 
     @classmethod
+    def list_agenda_entries(
+        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Sequence[AgendaEntry]:
+        """Return the reservation of the cluster, if it has one."""
+        return list_reservations(inputs, outputs)
+
+    @classmethod
     def list_observed_repairs(cls, outputs: Mapping[str, Any]) -> Sequence[ExplainedRepair]:
         """Return the latest remediation of each worker."""
         return list_remediations(outputs)
@@ -752,6 +762,19 @@ def _extract_sent_values(inputs: ClusterInputs) -> dict[str, Any]:
     """Return the values of `DISTINGUISHING_FIELDS` in the create request, without absent ones."""
     body = wire.build_cluster_create(inputs)
     return {name: body[name] for name in DISTINGUISHING_FIELDS if body.get(name) is not None}
+
+
+def _find_past_reservations(
+    context: ProviderContext, values: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Yield a problem if a new cluster's reservation has ended already."""
+    end = values.get("reservation_end_time")
+    moment = to_unix_time(end) if isinstance(end, str) else None
+    if moment is not None and not context.stored_properties and moment <= context.clock.now():
+        yield Problem(
+            "reservation_end_time",
+            f"{end} is in the past: declare a later end, or remove the cluster",
+        )
 
 
 def _find_volume_problems(context: ProviderContext, values: Mapping[str, Any]) -> Iterator[Problem]:

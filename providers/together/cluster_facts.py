@@ -21,6 +21,7 @@ Together reports a cluster's region, and each worker's host name and name in Slu
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.properties import (
     extract_placement,
     find_number,
@@ -28,6 +29,7 @@ from gpuform.providers.properties import (
     list_unknown_fields,
 )
 from gpuform.schemas.access import Access, Host, is_valid_jump_host
+from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.policies.lifetime import has_expiry
 from gpuform.schemas.resource_facts import (
     Billing,
@@ -38,7 +40,7 @@ from gpuform.schemas.resource_facts import (
     ResourcePlacement,
     ResourceUsage,
 )
-from gpuform.schemas.together.outputs import FAILED_NODE_PHASES, ClusterStatus
+from gpuform.schemas.together.outputs import FAILED_NODE_PHASES, ClusterStatus, to_unix_time
 from gpuform.schemas.together.ssh_issuer import find_ssh_authority
 from gpuform.schemas.values import UNKNOWN, parse_count
 
@@ -319,3 +321,38 @@ def _find_worker_health(worker: Mapping[str, Any], faulty_nodes: Collection[str]
     ):
         return NodeHealth.UNHEALTHY
     return NodeHealth.HEALTHY if _is_switched_on(worker) else NodeHealth.UNKNOWN
+
+
+def list_reservations(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[AgendaEntry]:
+    """Return the line of a reserved cluster in the calendar; none for an ON_DEMAND cluster.
+
+    The end that Together reports comes first, then the declared one. A RESERVED cluster without
+    either ends its days after its creation.
+    """
+    billing, days = find_text(inputs, "billing_type"), find_number(inputs, "duration_days")
+    if billing not in _BILLING:
+        return []
+    start = to_unix_time(find_text(inputs, "reservation_start_time"))
+    created = to_unix_time(find_text(outputs, "created_at"))
+    start = created if start is None else start
+    end = to_unix_time(
+        find_text(outputs, "reserved_until") or find_text(inputs, "reservation_end_time")
+    )
+    if end is None and start is not None and days:
+        end = start + days * _DAY_S
+    reserved = find_number(inputs, "num_reserved_gpus") or find_number(inputs, "num_gpus")
+    length = round((end - start) / _DAY_S, 1) if start is not None and end is not None else days
+    parts = [f"reservation of {reserved:g} GPUs" if reserved else "reservation"]
+    parts += [f"of capacity pool {pool}"] if (pool := find_text(inputs, "capacity_pool_id")) else []
+    parts += [f"for {length:g} days"] if length else []
+    return [
+        AgendaEntry(
+            kind="reservation",
+            text=" ".join(parts),
+            start="" if start is None else format_moment(start),
+            end="" if end is None else format_moment(end),
+        )
+    ]
+
+
+_DAY_S: Final = 86400.0

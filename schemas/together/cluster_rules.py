@@ -5,13 +5,15 @@ reports nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from gpuform.schemas.models import Problem
+from gpuform.schemas.policies.lifetime import parse_duration, parse_expiry
 from gpuform.schemas.policies.repair import find_no_capacity_problems, iterate_alternatives
 from gpuform.schemas.together.drivers import is_same_version, parse_driver_version
-from gpuform.schemas.together.outputs import is_before
+from gpuform.schemas.together.outputs import is_before, to_unix_time
 from gpuform.schemas.values import UNKNOWN
 
 Values = Mapping[str, Any]
@@ -23,6 +25,7 @@ def find_cluster_problems(values: Values) -> Iterator[Problem]:
         _find_driver_problems(values),
         _find_reservation_problems(values),
         _find_schedule_problems(values),
+        _find_lifetime_conflicts(values),
         _find_volume_problems(values),
         _find_cluster_type_problems(values),
         _find_scaling_problems(values),
@@ -132,6 +135,42 @@ def _find_schedule_problems(values: Values) -> Iterator[Problem]:
             )
     if _is_known(start) and _is_known(end) and not is_before(start, end):
         yield Problem("reservation_end_time", f"is not after reservation_start_time {start}")
+
+
+def _find_lifetime_conflicts(values: Values) -> Iterator[Problem]:
+    """Yield a problem if the cluster is to live longer than its reservation.
+
+    An end in another form than a time has a problem of its own, and none here.
+    """
+    end, days = to_unix_time(_get_text(values, "reservation_end_time")), values.get("duration_days")
+    start = to_unix_time(_get_text(values, "reservation_start_time"))
+    expires, ttl = _get_text(values, "expires"), _get_text(values, "ttl")
+    with suppress(ValueError):
+        if expires and end is not None and parse_expiry(expires) > end:
+            yield Problem(
+                "expires",
+                f"is after the reservation, which ends at {values['reservation_end_time']}: "
+                "declare an earlier end, or a longer reservation",
+            )
+    length = end - start if start is not None and end is not None else None
+    if length is None and isinstance(days, int | float):
+        length = float(days) * _DAY_S
+    with suppress(ValueError):
+        if ttl and length is not None and parse_duration(ttl) > length:
+            yield Problem(
+                "ttl",
+                f"is longer than the reservation of {length / _DAY_S:g} days: declare a shorter "
+                "ttl, or a longer reservation",
+            )
+
+
+_DAY_S: Final = 86400.0
+
+
+def _get_text(values: Values, name: str) -> str:
+    """Return a declared text, or "" for another value."""
+    value = values.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def _find_volume_problems(values: Values) -> Iterator[Problem]:

@@ -82,8 +82,12 @@ _COMMANDS = {
         "stack_data_commands",
         "Show a run step by step: its changes and its messages.",
     ),
+    "calendar": (
+        "report_commands",
+        "Show what begins and ends: reservations, lifetimes, running hours.",
+    ),
     "explain": (
-        "explain_commands",
+        "report_commands",
         "Explain who created, changed or deleted something, when and why.",
     ),
     "lsp": (

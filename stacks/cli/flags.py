@@ -172,7 +172,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "review": ("review", "rehearse", "fetch-plan", "graph"),
     "files": ("new", "validate", "test", "fmt", "convert", "console", "schema", "manifests"),
-    "looking": ("status", "explain", "logs", "notify", "doctor", "orphans", "offers"),
+    "looking": ("status", "calendar", "explain", "logs", "notify", "doctor", "orphans", "offers"),
     "access": ("kubeconfig", "ssh-config", "connect", "export-topology"),
     "stack": ("stack", "state", "config", "login", "logout", "about", "whoami"),
     "tools": ("emulator", "lsp", "mcp", "plugin", "help", "completion"),

@@ -49,6 +49,7 @@ from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, StatusReport
 from gpuform.stacks.review.value_text import short_type, to_display_value
+from gpuform.stacks.schedule.agenda import list_agenda
 from gpuform.stacks.schedule.calendar import IdleWatch
 from gpuform.stacks.schedule.noticing import list_entry_notices
 from gpuform.stacks.topology_export.model import NoTopology
@@ -171,6 +172,12 @@ def build_status(
             usage=_measure_usage(resources, settings) if refresh and measures else {},
             unread={resource.entry.urn for resource in resources if resource.problem},
             monitored_nodes=monitoring.node_counts if monitoring else {},
+        ),
+        agenda=list_agenda(
+            existing_entries,
+            clock.now(),
+            is_emulated=clock.is_platforms,
+            stack=f"{stack.project.name}/{stack.name}",
         ),
     )
 

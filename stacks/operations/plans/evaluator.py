@@ -21,6 +21,7 @@ from gpuform.stacks.operations.opening.environments import read_config
 from gpuform.stacks.pricing.plan_costs import add_costs
 from gpuform.stacks.pricing.price_book import PriceBook
 from gpuform.stacks.review.renames import find_option_changes, find_renames
+from gpuform.stacks.schedule.agenda import list_agenda_notices
 from gpuform.stacks.schedule.noticing import list_step_exposures, list_step_notices
 
 
@@ -87,6 +88,7 @@ class PlanEvaluator:
         notices = (
             *plan.notices,
             *schedule_notices,
+            *list_agenda_notices(steps, self.clock.now(), is_emulated=self.clock.is_platforms),
             *find_option_changes(steps),
             *find_renames(steps),
         )

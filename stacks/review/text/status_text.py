@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.catalog import Summary
 from gpuform.providers.environment import Live
+from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.lens.conditions import Capacity, to_celsius
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 from gpuform.schemas.plan import Amount, StackCost
@@ -107,7 +108,8 @@ class StatusReport:
     `monitoring` is None if Lens is not configured, `cost` if no cost is known. The state is `age`
     seconds old; with `is_live` the platforms were asked. `running_change` describes the command
     that changes the stack now. `unsettled` are creates that were interrupted and may have left
-    objects. `fleet` is what metrics are collected from.
+    objects. `fleet` is what metrics are collected from. `agenda` is the stack's calendar, for the
+    JSON document and for `gpuform calendar`.
     """
 
     stack: str
@@ -121,6 +123,7 @@ class StatusReport:
     emulated: bool = False
     unsettled: Sequence[str] = ()
     fleet: "FleetFacts | None" = None
+    agenda: Sequence[AgendaEntry] = ()
 
     @property
     def unread_names(self) -> Sequence[str]:
@@ -177,6 +180,7 @@ def build_status_document(status: StatusReport) -> dict[str, Any]:
         "at_work": status.running_change,
         "resources": [_resource_to_json(resource) for resource in status.resources],
         "notices": [notice.model_dump(mode="json") for notice in status.notices],
+        "calendar": [line.model_dump(mode="json") for line in status.agenda],
         "unsettled": list(status.unsettled),
         "cost": None if status.cost is None else status.cost.model_dump(mode="json"),
         "lens": None if status.monitoring is None else _lens_to_json(status.monitoring),

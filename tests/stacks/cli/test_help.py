@@ -88,7 +88,17 @@ def test_the_list_of_commands_is_complete() -> None:
         ),
         *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review", "rehearse"),
         *("test", "lsp", "mcp"),
-        *("login", "logout", "state recover", "logs", "explain", "doctor", "graph", "convert"),
+        *(
+            "login",
+            "logout",
+            "state recover",
+            "logs",
+            "explain",
+            "calendar",
+            "doctor",
+            "graph",
+            "convert",
+        ),
         *(
             "import",
             "orphans",

@@ -1,0 +1,179 @@
+"""Run `gpuform explain` and `gpuform calendar`: what happened, and what will begin or end."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuform.schemas.safe_text import format_json
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import (
+    add_multi_stack_flags,
+    emulate_flag,
+    emulated_state_flag,
+    output_flag,
+    reject_filter_without_all,
+)
+from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
+
+if TYPE_CHECKING:
+    from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
+
+
+@click.command()
+@click.argument("name")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print JSON instead of text.")
+@emulated_state_flag
+@add_stack_flags
+def explain(name: str, as_json: bool) -> None:
+    """Explain who created, changed or deleted something, when and why.
+
+    NAME is a resource's name or URN, a node's name or id, or the id of an object, also of one that
+    no longer exists. Shows the runs with their people, commits, pull requests, plans and approvals;
+    the tests and repairs of nodes with figures and evidence; and the cost. Reads the state, the
+    history and the records of the stack. Runs of the Pulumi CLI count as well. Requests no platform
+    and changes nothing.
+
+    \b
+    Examples:
+      gpuform explain train
+      gpuform explain training-worker-0 --json
+    """
+    from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.explaining import explain_name  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.explanation_text import render_explanation  # noqa: PLC0415
+
+    with open_session() as session:
+        selected = select_stack(session, find_workspace(session, runs_program=False))
+        explanation = explain_name(selected, name)
+        if as_json:
+            session.screen.print(format_json(explanation.model_dump(mode="json"), indent=2))
+            return
+        lines = render_explanation(explanation, paint=session.screen.paint)
+        session.screen.print("\n".join(lines))
+
+
+@click.command()
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(("text", "ics", "json")),
+    default="text",
+    show_default=True,
+    help="A table, an iCalendar file, or JSON.",
+)
+@click.option(
+    "--refresh", "-r", is_flag=True, help="Request the platforms now; the state does not change."
+)
+@output_flag
+@emulate_flag
+@add_multi_stack_flags
+@add_stack_flags
+def calendar(
+    form: str,
+    refresh: bool,
+    output: Path | None,
+    emulate: bool,
+    every_stack: bool,
+    filters: tuple[str, ...],
+) -> int:
+    """Show what begins and ends: reservations, lifetimes, running hours.
+
+    Reads the state: the start and end of reservations, the end of what declares expires or ttl, the
+    weekly running hours, rollouts in progress, and certifications that have become stale. The table
+    and JSON are sorted by time; other programs can subscribe to the iCalendar file. With --all the
+    calendar has all stacks, and the exit code is 1 if a stack could not be read.
+
+    \b
+    Examples:
+      gpuform calendar --stack prod
+      gpuform calendar --all --format ics --output fleet.ics
+    """
+    from gpuform.stacks.cli.terminal.screen import write_parts  # noqa: PLC0415 - not for help
+
+    reject_filter_without_all(every_stack=every_stack, filters=filters)
+    _require_icalendar(form)
+    with open_session() as session:
+        if every_stack:
+            statuses = list(_read_all_stacks(session, filters, refresh=refresh, emulate=emulate))
+        else:
+            statuses = [_read_one_stack(session, refresh=refresh, emulate=emulate)]
+        write_parts([_render_calendar(session, statuses, form)], output, session.screen)
+    unread = [it for it in statuses if (it.problem and it.exists) or _is_incomplete(it, refresh)]
+    return FAILED if unread else SUCCESS
+
+
+def _require_icalendar(form: str) -> None:
+    """Raise EngineError if iCalendar is asked for, and the package is not installed."""
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - as above
+
+    if form == "ics" and find_spec("icalendar") is None:
+        raise EngineError(
+            "`gpuform calendar --format ics` requires a package that is not installed: icalendar",
+            f"Install it: pip install '{get_pip_requirement('calendar')}'",
+        )
+
+
+def _read_one_stack(session: Session, *, refresh: bool, emulate: bool) -> "StackStatus":
+    """Return the status of the selected stack, with its calendar."""
+    from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.multi_stack_status_text import StackStatus  # noqa: PLC0415
+
+    selected = select_stack(session, find_workspace(session, runs_program=False))
+    status = read_status(selected, refresh=refresh, emulate=emulate)
+    return StackStatus(selected.name, status)
+
+
+def _read_all_stacks(
+    session: Session, filters: tuple[str, ...], *, refresh: bool, emulate: bool
+) -> "Iterator[StackStatus]":
+    """Yield the status of each chosen stack, with its calendar, or why it could not be read."""
+    from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
+    from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.status_reading import StatusQuery, read_stack_statuses  # noqa: PLC0415
+
+    problems = Diagnostics()
+    chosen_stacks = choose_stacks(session, filters, problems)
+    require_any_stack(chosen_stacks, problems)
+    ask_passphrase = session.screen.create_passphrase_prompt()
+    query = StatusQuery(
+        chosen_stacks.order.workspace.root,
+        session.environ,
+        refresh,
+        emulate,
+        None
+        if ask_passphrase is None
+        else lambda name, prompt: ask_passphrase(f"{name}: {prompt}"),
+    )
+    yield from read_stack_statuses(chosen_stacks.stacks, query)
+
+
+def _is_incomplete(stack_status: "StackStatus", refresh: bool) -> bool:
+    """Return True if a platform was asked for a resource and did not answer."""
+    return bool(refresh and stack_status.status and stack_status.status.unread_names)
+
+
+def _render_calendar(session: Session, statuses: "list[StackStatus]", form: str) -> str:
+    """Return the calendar of the stacks in a format, with a final line break."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - not for help
+
+    from gpuform.schemas.agenda import Agenda  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.agenda_text import render_agenda, render_icalendar  # noqa: PLC0415
+    from gpuform.stacks.schedule.agenda import sort_agenda  # noqa: PLC0415 - as above
+
+    lines = [line for it in statuses if it.status for line in it.status.agenda]
+    agenda = Agenda(
+        made_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        entries=tuple(sort_agenda(lines)),
+        unread=tuple(f"{it.name}: {it.problem}" for it in statuses if it.problem and it.exists),
+    )
+    if form == "json":
+        return format_json(agenda.model_dump(mode="json"), indent=2) + "\n"
+    if form == "ics":
+        return render_icalendar(agenda)
+    return "\n".join(render_agenda(agenda, paint=session.screen.paint)) + "\n"
