@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.catalog import has_kind, load_lifecycle_class
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import Form
 from gpuform.schemas.models import Problem

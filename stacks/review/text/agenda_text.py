@@ -63,7 +63,7 @@ def render_icalendar(agenda: Agenda) -> str:
     year = int(agenda.made_at[:4])
     # The rules of a zone for all times would be longer than the calendar.
     calendar.add_missing_timezones(date(year, 1, 1), date(year + _ZONE_YEARS, 1, 1))
-    return calendar.to_ical().decode()
+    return str(calendar.to_ical(), "utf-8")
 
 
 def _add_event(calendar: "Calendar", entry: AgendaEntry, made_at: datetime) -> None:
