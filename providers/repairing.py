@@ -4,7 +4,7 @@ Platforms call `choose_repairs` with faults that schedulers and their own APIs r
 for `--allow repair` and nodes that a person requests, which come from the run's permissions.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -99,6 +99,31 @@ def parse_faults(outputs: Mapping[str, Any]) -> list[NodeFault]:
     # States of older versions have faults in another form.
     except ValidationError:
         return []
+
+
+def build_faults(
+    cause: FaultCause,
+    broken_nodes: Iterable[tuple[str, str, str]],
+    known_faults: Iterable[NodeFault] = (),
+    now: str = "",
+) -> list[NodeFault]:
+    """Return a fault of `cause` for each broken node: its name, its machine, and the reason.
+
+    A fault that `known_faults` does not have begins at `now`; empty if nobody reports a time.
+    """
+    since_by_instance = {
+        fault.instance: fault.since for fault in known_faults if fault.cause == cause
+    }
+    return [
+        NodeFault(
+            node=name,
+            cause=cause,
+            because=because,
+            since=since_by_instance.get(instance, now),
+            instance=instance,
+        )
+        for name, instance, because in broken_nodes
+    ]
 
 
 def choose_repairs(

@@ -321,20 +321,6 @@ def find_unusable_workers(
             )
 
 
-def find_overheated_workers(
-    workers: Iterable[GpuWorkerNodeOutputs], measurements: Mapping[str, str]
-) -> Iterator[NodeFault]:
-    """Yield a fault for each worker in `measurements`, which has the fault's text by host name."""
-    for worker in workers:
-        if worker.host_name in measurements:
-            yield NodeFault(
-                node=worker.host_name,
-                cause=FaultCause.OVERHEATED,
-                because=measurements[worker.host_name],
-                instance=worker.instance_id or "",
-            )
-
-
 def find_uncertified_workers(
     workers: Iterable[wire.GpuWorkerNode], verdicts: Iterable[RecordedVerdict]
 ) -> Iterator[NodeFault]:

@@ -1,9 +1,11 @@
 """Test repairs of broken nodes of a Together cluster, on the emulated platform."""
 
+import copy
 import itertools
 from typing import Any
 
 import pytest
+from support.platforms.lens_document import HEATMAP
 from support.schedulers.cluster_with_jobs import (
     PROGRAM,
     Cluster,
@@ -173,6 +175,21 @@ def test_a_node_that_is_not_ready_for_long_is_repaired_once(cluster: Cluster) ->
     cluster.assert_unchanged()
     cluster.refresh()
     assert cluster.list_changed_paths(news) == []
+
+
+def test_a_node_that_lens_shows_as_too_hot_is_planned(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    news = declare_repair(cluster, on=["overheated"], max_temperature=90)
+    monkeypatch.setenv("LENS_URL", "http://emulator.test/lens")
+    heatmap = copy.deepcopy(HEATMAP["data"])
+    heatmap["temperature"]["data"] = [{"nodeName": BROKEN, "deviceId": 0, "value": 95}]
+    cluster.emulator.http.post("/_emulator/lens/settings", json={"heatmap": heatmap})
+
+    cluster.refresh()
+
+    assert "has 95 °C, above 90 °C (Lens)" in cluster.outs["faults"][0]["because"]
+    assert ROW in cluster.list_changed_paths(news)
 
 
 def test_a_recovered_node_is_not_repaired(cluster: Cluster) -> None:

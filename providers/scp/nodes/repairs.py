@@ -20,6 +20,7 @@ from gpuform.providers.records import RecordedVerdict, Verdicts
 from gpuform.providers.repairing import (
     Fleet,
     RepairDecision,
+    build_faults,
     choose_repairs,
     is_unusable_for,
     parse_faults,
@@ -79,20 +80,12 @@ def find_failed_nodes(
 
     A fault that `known_faults` does not have begins at `now`: the platform gives no time.
     """
-    fault_start_by_instance = {
-        fault.instance: fault.since for fault in known_faults if fault.cause == FaultCause.PLATFORM
-    }
-    return [
-        NodeFault(
-            node=node.gpu_node_name,
-            cause=FaultCause.PLATFORM,
-            because=f"its state is {node.state}",
-            since=fault_start_by_instance.get(node.id, now),
-            instance=node.id,
-        )
+    failed_nodes = (
+        (node.gpu_node_name, node.id, f"its state is {node.state}")
         for node in nodes
         if node.state in FAILED_NODE_STATES
-    ]
+    )
+    return build_faults(FaultCause.PLATFORM, failed_nodes, known_faults, now)
 
 
 def keep_known_faults(
@@ -147,34 +140,6 @@ def find_uncertified_nodes(
             )
 
 
-def find_overheated_nodes(
-    nodes: Iterable[NodeOutputs],
-    reasons: Mapping[str, str],
-    known_faults: Sequence[NodeFault],
-    now: str,
-) -> list[NodeFault]:
-    """Return a fault for each node in `reasons`, which has the measurement by name.
-
-    A fault that `known_faults` does not have begins at `now`.
-    """
-    fault_start_by_instance = {
-        fault.instance: fault.since
-        for fault in known_faults
-        if fault.cause == FaultCause.OVERHEATED
-    }
-    return [
-        NodeFault(
-            node=node.gpu_node_name,
-            cause=FaultCause.OVERHEATED,
-            because=reasons[node.gpu_node_name],
-            since=fault_start_by_instance.get(node.id, now),
-            instance=node.id,
-        )
-        for node in nodes
-        if node.gpu_node_name in reasons
-    ]
-
-
 _MAX_REASON_LENGTH: Final = 200
 
 
@@ -219,8 +184,13 @@ class NodeInspection:
         if running_nodes and policy.max_temperature is not None:
             try:
                 reasons = self.measure_overheated_nodes(running_nodes, policy.max_temperature)
-                faults += find_overheated_nodes(
-                    running_nodes, reasons, known_faults, format_moment(now)
+                hot_nodes = (
+                    (node.gpu_node_name, node.id, reasons[node.gpu_node_name])
+                    for node in running_nodes
+                    if node.gpu_node_name in reasons
+                )
+                faults += build_faults(
+                    FaultCause.OVERHEATED, hot_nodes, known_faults, format_moment(now)
                 )
             except Cancelled:
                 raise
