@@ -20,7 +20,7 @@ TITLE: Final = "If something goes wrong"
 
 _RERUN = format_duration(RERUN_AFTER_S)
 ASSUMPTIONS: Final = (
-    "assumed: the emulator's durations, to the minute",
+    "assumed: the emulator's durations, to the minute, or to five minutes for large plans",
     f"assumed: after a failed or killed run, somebody runs the command again {_RERUN} later",
     f"assumed: capacity, quota and credit are back after {format_duration(OUTAGE_S)}",
     "never played: several hazards at once, other users of the account, real schedulers",
