@@ -88,6 +88,21 @@ class LearnedPlan:
         """Return the address of a point's resource: clusters.train."""
         return get_address(point.type, point.urn)
 
+    @property
+    def has_late_deletions(self) -> bool:
+        """Return True if the plan deletes something that a failure of the run would keep.
+
+        These are resources that are declared no longer, and clusters that are replaced create
+        first.
+        """
+        replaced: set[str] = set()
+        for point in sorted((p for group in self.groups for p in group.points), key=_get_number):
+            if point.op is Op.DELETE or (point.op is Op.DELETE_REPLACED and point.urn in replaced):
+                return True
+            if point.op is Op.CREATE_REPLACEMENT:
+                replaced.add(point.urn)
+        return False
+
     def is_after_deletion(self, point: Point) -> bool:
         """Return True if the same resource has lost an object or nodes before this request."""
         return any(
@@ -97,6 +112,10 @@ class LearnedPlan:
             for group in self.groups
             for other in group.points
         )
+
+
+def _get_number(point: Point) -> int:
+    return point.number
 
 
 def list_plays(learned: LearnedPlan, kinds: Iterable[HazardKind]) -> list[HazardPlay]:

@@ -179,8 +179,6 @@ def _build_run_options(plan: Plan, options: RehearsalOptions, directory: Path) -
         refresh=False,
         allow=tuple(sorted((permissions - {Permission.REAL_SCHEDULERS}) | gates)),
         reviewed=True,
-        # Side by side, changes that do not depend on a failed one would be under way already.
-        continue_on_error=True,
         **{name: getattr(run_options, name) for name in _SELECTING_OPTIONS},
     )
 

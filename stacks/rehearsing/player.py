@@ -91,6 +91,7 @@ class PlanPlayer:
         options: the options of the plan, with the operation.
         folder: a folder for copies.
         state_folder: the folder of the stack's state.
+        continues_after_failure: whether a run with a hazard continues with other resources.
     """
 
     server: Server
@@ -98,6 +99,7 @@ class PlanPlayer:
     options: RunOptions
     folder: Path
     state_folder: Path
+    continues_after_failure: bool = False
     start: Snapshot = field(init=False)
     _machines: int = 0
 
@@ -166,7 +168,10 @@ class PlanPlayer:
         """
         self.restore(self.start)
         begin_hazard()
-        played = self._run(recorder, interruption)
+        options = replace(
+            self.options, skip_preview=True, continue_on_error=self.continues_after_failure
+        )
+        played = self._run(recorder, interruption, options=options)
         return self._mend(played, recorder, end_hazard, outage_s)
 
     def play_after_kill(self, snapshot: Snapshot, samples: Sequence[FleetState]) -> PlayedRun:

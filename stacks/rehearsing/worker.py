@@ -196,6 +196,9 @@ class _ShareRehearsal:
         self._undisturbed = undisturbed
         resources += self._list_resources()
         self._learned = self._learn(undisturbed, undisturbed.plan, resources)
+        # Side by side, changes that do not depend on a failed one would be under way already. But a
+        # run that fails deletes nothing any more.
+        self.player.continues_after_failure = not self._learned.has_late_deletions
         urns = _find_urns_by_owner(self._learned, self._dependencies)
         before, after = undisturbed.samples[0], undisturbed.samples[-1]
         self._target = FleetTarget.between(before, after, urns)

@@ -105,3 +105,13 @@ def test_only_a_clear_gain_without_a_new_loss_is_advice() -> None:
 def test_an_outcome_that_nobody_mends_is_worse_than_the_same_loss() -> None:
     assert build_outcome(is_mended=False).is_worse_than(build_outcome())
     assert not build_outcome(gpu_hours_without_work=0.05).is_worse_than(build_outcome())
+
+
+def test_deletions_that_a_failed_run_does_not_reach_are_late() -> None:
+    deletion = build_point(1, "a", Op.DELETE_REPLACED, "DELETE")
+    creation = build_point(2, "a", Op.CREATE_REPLACEMENT)
+    later_deletion = build_point(3, "a", Op.DELETE_REPLACED, "DELETE")
+    removal = build_point(4, "b", Op.DELETE, "DELETE")
+    assert not learn(deletion, creation).has_late_deletions
+    assert learn(creation, later_deletion).has_late_deletions
+    assert learn(removal).has_late_deletions
