@@ -184,10 +184,12 @@ class HandPlayer:
         """Sample the fleet after each change and each move of the clock."""
         if request.environ.get(TRUSTED):
             return response
-        if self._hook is not None and response.status_code < 400:
-            self._hook("after")
         if request.method not in _READING:
+            # Before a kill: after it, the other thread goes on, and moves the clock.
             self._sample()
+            if self._hook is not None and response.status_code < 400:
+                self._hook("after")
+                self._sample()
         return response
 
     def _sample(self) -> None:
