@@ -1,17 +1,23 @@
 """Spans become one trace of OpenTelemetry, without values."""
 
+import base64
+import contextlib
 import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
+import httpx
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gpuform.providers.context import trace_run, trace_span
+from gpuform.providers.context import ProviderContext, trace_run, trace_span, use_context
 from gpuform.providers.context.telemetry import is_exported
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.http import ApiClient, ErrorAnswers, Retry
 
 PLANTED = "hunter2-planted"
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
@@ -132,6 +138,51 @@ def test_two_runs_of_one_process_have_a_trace_each() -> None:
         spans = get_spans(exporter)
         assert {*spans} == {"gpuform up", "create", f"GET {name}"}
         assert len({span.context.trace_id for span in spans.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        PLANTED,
+        PLANTED.upper(),
+        base64.b64encode(PLANTED.encode()).decode(),
+        PLANTED.encode().hex(),
+        quote(quote(PLANTED, safe=""), safe=""),
+        f"id-{PLANTED}-1",
+    ],
+)
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_secret_of_any_shape_in_a_request_is_in_no_span(
+    exporter: InMemorySpanExporter, spelling: str, status: int
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, json={"secret": spelling, "url": str(request.url)})
+
+    client = ApiClient(
+        "http://platform.example",
+        errors=ErrorAnswers("together"),
+        headers=lambda: {"Authorization": f"Bearer {PLANTED}"},
+        transport=httpx.MockTransport(answer),
+    )
+    context = ProviderContext(urn=URN)
+    context.add_secrets([PLANTED])
+    with (
+        trace_run("gpuform up", "demo/dev", {}, refuse_warning, exporter=exporter),
+        use_context(context),
+        contextlib.suppress(GpuformError),
+    ):
+        client.request(
+            *("PUT", f"/clusters/{spelling}"),
+            body={"token": spelling},
+            params={"key": spelling},
+            retry=Retry.NEVER,
+        )
+    (request,) = [span for span in exporter.get_finished_spans() if span.name != "gpuform up"]
+    assert "[secret]" in request.name
+    assert (request.attributes or {})["http.response.status_code"] == status
+    for span in exporter.get_finished_spans():
+        assert PLANTED[:8] not in span.to_json()
+        assert spelling not in span.to_json()
 
 
 class _RefusingExporter(SpanExporter):

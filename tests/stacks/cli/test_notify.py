@@ -281,6 +281,23 @@ def test_wrong_rules_are_a_warning_of_a_run_and_an_error_of_notify(
     assert "did you mean failed?" in ran.err or "'failed'" in ran.err
 
 
+def test_validate_reports_every_problem_of_the_rules(
+    planned_project: PlannedProject,
+) -> None:
+    (planned_project.project / "topology.yaml").write_text("outputs: {a: 1}\n")
+    (planned_project.project / "notify.yaml").write_text(
+        "notify:\n  On_Call: {events: [failed]}\n  team: {events: [], to: x}\n"
+    )
+    ran = planned_project.run("validate")
+    assert ran.code == 1
+    for problem in (
+        "notify.yaml:2:3: notify.On_Call: is not a valid name: use a-z, 0-9 and hyphens",
+        "notify.yaml:3:18: notify.team.events",
+        "notify.yaml:3:22: notify.team.to: is not known: remove it, or use one of events",
+    ):
+        assert problem in ran.out, ran.out
+
+
 def test_a_project_without_rules_has_nothing_to_show(planned_project: PlannedProject) -> None:
     ran = planned_project.run("notify")
     assert ran.code == 1

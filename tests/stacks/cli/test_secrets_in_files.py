@@ -39,13 +39,14 @@ WRITING_COMMANDS = [
     ("review", "plan.json", "--output", "review.html"),
     ("graph", "--plan", "plan.json", "--format", "html", "--output", "plan.html"),
     ("manifests",),
+    ("status", "--prometheus", "gpuform.prom"),
     ("state", "protect", "train", "--yes"),
     ("new", "ci", "--forge", "github", "--force"),
     ("new", "together-training", "--dir", "new", "--force"),
 ]
 WRITTEN_FILES = (
     *("state.yaml", "state.py", "program.yaml", "topology.py", "export.json", "plan.json"),
-    *("graph.html", "plan.html", "review.html"),
+    *("graph.html", "plan.html", "review.html", "gpuform.prom"),
 )
 PROGRAM = """
 import pulumi
