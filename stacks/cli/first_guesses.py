@@ -21,8 +21,12 @@ _SAME_MEANING: Final = {
     # The value of a variable may be a secret: the answer does not repeat it.
     "var": "--config KEY=VALUE",
     "var-file": "--config KEY=VALUE",
+    "config": "--config KEY=VALUE",
+    "auto-approve": "--yes",
+    "force": "--yes",
+    **dict.fromkeys(("recursive", "wait", "upgrade", "compact-warnings", "lock"), ""),
 }
-"""Flags of other tools, without dashes, and the flags of gpuform with the same meaning."""
+"""Flags of other tools, without dashes, and the flags of gpuform with the same meaning, if any."""
 
 _TOOLS: Final = frozenset({"gh", "gpuform", "kubectl", "pulumi", "sky", "terraform", "tofu"})
 
@@ -47,6 +51,7 @@ _FLAGS_WITH_VALUES: Final = frozenset(
         "selector",
     ]
 ) | {"b", "body", "c", "container", "parallelism", "lock-timeout", "chdir", "cwd", "C", "color"}
+_DECLARATIONS: Final = re.compile(r"\.(ya?ml|tf|py)$")
 _PLACEHOLDER: Final = re.compile(r"\{([A-Z]*)\}")
 _ADDRESS: Final = re.compile(r"[a-z_]+[./]([\w-]+)")
 """An address of Terraform or kubectl: cluster.train, cluster/train."""
@@ -69,26 +74,27 @@ def find_answer(arguments: Sequence[str], error: click.UsageError, root: click.G
     """
     line = _split_line(arguments, root)
     tool = line.words.pop(0) if line.words[:1] and line.words[0] in _TOOLS else ""
-    is_known = bool(_find_command(root, line.words)[0])
+    path, command = _find_command(root, line.words)
     fitting_guesses = [
         guess
         for guess in GUESSES
         if _fits(guess.pattern.split(), line)
         # A wrong flag of a command is no command of another tool.
-        and ("-" in guess.pattern or not is_known or _is_about_words(error))
+        and ("-" in guess.pattern or not path or _is_about_words(error))
     ]
     if fitting_guesses:
         guess = max(fitting_guesses, key=_rank_guess)
         answer = _build_command(guess.command, line, guess.pattern.split(), root)
         return f"gpuform has no `{_describe(guess, line)}`: `{answer}` {guess.effect}"
-    words = " ".join(_find_command(root, line.words)[0])
+    words = " ".join(path)
     if tool and words:
         return f"gpuform has no `{tool}`: write `{_build_command(words, line, [], root)}`"
+    accepted = {name for option in _list_options(command) for name in option.opts}
     foreign_flags = [f"-{name}" for name in line.flags if name in _SAME_MEANING]
-    if isinstance(error, click.NoSuchOption | click.BadParameter) and foreign_flags:
+    foreign_flags = [name for name in foreign_flags if f"-{name}" not in accepted]
+    if words and foreign_flags and isinstance(error, click.NoSuchOption | click.BadParameter):
         answer = _build_command(words, line, [], root)
-        if words and answer != f"gpuform {words}":
-            return f"gpuform has no `{foreign_flags[0]}`: write `{answer}`"
+        return f"gpuform has no `{foreign_flags[0]}`: write `{answer}`"
     return None
 
 
@@ -111,9 +117,8 @@ def _split_line(arguments: Sequence[str], root: click.Group) -> _TypedLine:
             continue
         name, equals, value = word.lstrip("-").partition("=")
         options = _list_options(_find_command(root, line.words)[1])
-        takes_value = name in _FLAGS_WITH_VALUES or any(
-            {f"-{name}", f"--{name}"} & {*option.opts} and not option.is_flag for option in options
-        )
+        own = [option for option in options if {f"-{name}", f"--{name}"} & {*option.opts}]
+        takes_value = not own[0].is_flag if own and line.words else name in _FLAGS_WITH_VALUES
         if takes_value and not equals and remaining and not remaining[0].startswith("-"):
             value = remaining.pop(0)
         line.flags[name] = value or None
@@ -128,7 +133,9 @@ def _fits(pattern: Sequence[str], line: _TypedLine) -> bool:
         len(words) <= len(line.words)
         and flags <= line.flags.keys()
         and all(
-            typed == word or (word == "NAME" and not typed.isdecimal())
+            typed == word
+            or (word == "NAME" and not typed.isdecimal())
+            or (word == "FILE" and bool(_DECLARATIONS.search(typed)))
             for word, typed in zip(words, line.words, strict=False)
         )
     )
@@ -154,7 +161,7 @@ def _build_command(
 
     Words of the pattern, and flags that the command does not have, are left out.
     """
-    plain_words = [word for word in pattern if word != "NAME" and not word.startswith("-")]
+    plain_words = [word for word in pattern if word[:1] != "-" and word not in ("NAME", "FILE")]
     values = line.words[len(plain_words) :]
     # A kind may come before the name: `describe node gpu-0`.
     remaining = values[-1:] if _PLACEHOLDER.findall(command) in (["RESOURCE"], ["NODE"]) else values
@@ -181,9 +188,9 @@ def _translate_flag(
     """Return the flag of gpuform for another tool's flag, or None if the command has none."""
     if name in {"o", "output"} and value == "json":
         return "--json" if "--json" in accepted else None
-    own_flag = "--yes" if name == "auto-approve" else _SAME_MEANING.get(name, "")
-    own_flag = own_flag or f"--{name}"
-    option = accepted.get(own_flag.split()[0])
+    is_own = f"--{name}" in accepted and name != "config"
+    own_flag = f"--{name}" if is_own else _SAME_MEANING.get(name, "")
+    option = accepted.get(own_flag.partition(" ")[0])
     if option is None:
         return None
     takes_value = not option.is_flag and " " not in own_flag

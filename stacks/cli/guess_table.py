@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 class Guess(NamedTuple):
     """A command line of another tool, and gpuform's command for the same work.
 
-    `pattern` begins with the words of the command; NAME stands for any word but a number, and a
-    flag may be anywhere. `command` has placeholders for the further words of the command line:
-    {RESOURCE} shows RESOURCE for a missing word, and {} nothing.
+    `pattern` begins with the words of the command; NAME stands for any word but a number, FILE for
+    the name of a file with declarations, and a flag may be anywhere. `command` has placeholders for
+    the further words of the command line: {RESOURCE} shows RESOURCE for a missing word, and {}
+    nothing.
     """
 
     pattern: str
@@ -34,6 +35,9 @@ GUESSES: Final = (
     Guess("plan -refresh-only", "drift", "shows what changed outside of the stack"),
     Guess("apply", "up", _APPLY),
     Guess("apply NAME", "up --plan {FILE}", "applies a saved plan"),
+    Guess("apply FILE", "up", _APPLY),
+    Guess("up FILE", "up", _APPLY),
+    Guess("preview FILE", "preview", "shows what `gpuform up` would change in this folder"),
     Guess("apply -refresh-only", "refresh", "updates the state from the platforms"),
     Guess("apply -destroy", "destroy", "deletes every resource of the stack"),
     Guess("apply -dry-run", "preview", "shows what `gpuform up` would change"),
@@ -58,6 +62,7 @@ GUESSES: Final = (
     Guess("modules", "help guides/modules", "shows the guide to modules"),
     Guess("metadata", "schema", "prints the JSON Schema of topology files"),
     Guess("version", "--version", "shows the version"),
+    Guess("-V", "--version", "shows the version"),
     # Pulumi
     Guess("history", "stack history", "lists the runs of the stack"),
     Guess("watch", "up", f"{_APPLY}; it runs once"),
@@ -117,6 +122,7 @@ GUESSES: Final = (
     Guess("config get-contexts", "stack ls", _LIST_STACKS),
     Guess("config use-context", "stack select {NAME}", "selects a stack"),
     Guess("config current-context", "stack", _SHOW_STACK),
+    Guess("config unset", "config rm {NAME}", "removes a key of the configuration"),
     Guess("config view", "config", "shows the stack's configuration"),
     Guess("edit", "up", _DECLARE),
     Guess("patch", "up", _DECLARE),
@@ -204,7 +210,19 @@ GUESSES: Final = (
     ),
     *(Guess(word, "validate", "checks topology files") for word in ("check", "lint", "compile")),
     Guess("format", "fmt", "formats topology files"),
-    Guess("fleet", "status", _SHOW_NODES),
+    *(
+        guess
+        for word in ("cluster", "fleet", "node", "pods", "machine", "instance", "vm")
+        for guess in (
+            Guess(word, "status", _SHOW_NODES),
+            Guess(f"{word} create", "up", _APPLY),
+            Guess(f"{word} delete", "destroy --target {RESOURCE}", "deletes one resource"),
+            Guess(f"{word} describe", "state show {RESOURCE}", "shows a resource"),
+        )
+    ),
+    Guess("secrets", "config", "shows the stack's configuration, with secrets masked"),
+    *(Guess(word, "status", "shows GPUs and cost") for word in ("spend", "usage", "budget")),
+    Guess("quota", "offers", "shows regions, GPU types and prices"),
     *(
         Guess(word, "destroy", "deletes every resource of the stack")
         for word in ("rm", "remove", "terminate", "teardown")

@@ -195,12 +195,26 @@ show-gpus -> gpuform offers
 check -> gpuform validate
 cost-report -> gpuform status
 fleet list -> gpuform status
+stack rm dev --force
 offer -> gpuform offers
 prices -> gpuform offers
 gpus -> gpuform offers
 regions -> gpuform offers
 platforms -> gpuform offers
 terraform plan -> gpuform preview
+cluster list -> gpuform status
+cluster create train -> gpuform up
+cluster delete train -> gpuform destroy --target train
+node list -> gpuform status
+up -f topology.yaml -> gpuform up
+apply topology.yaml -> gpuform up
+destroy --force -> gpuform destroy --yes
+fmt -recursive -> gpuform fmt
+preview -out=p.json -> gpuform preview --save-plan p.json
+up -parallelism=4 -> gpuform up --parallel 4
+config unset region -> gpuform config rm region
+-V -> gpuform --version
+secrets -> gpuform config
 pulumi up --yes -> gpuform up --yes
 kubectl get nodes -> gpuform status
 get secrets -> gpuform config
@@ -295,6 +309,8 @@ def test_the_value_of_a_variable_is_not_repeated(run: Any) -> None:
     ran = run("plan", "-var", "token=hunter2")
     assert "gpuform preview --config KEY=VALUE" in ran.err
     assert "hunter2" not in ran.err
+    assert "hunter2" not in run("plan", "--config", "token=hunter2").err
+    assert "hunter2" not in run("up", "-var", "token=hunter2").err
 
 
 @pytest.mark.parametrize("flag", ["-auto-approve", "--auto-approve", "-yes", "-yes=true"])
