@@ -8,10 +8,11 @@ import jsonschema
 import pytest
 
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import SIGNATURE_KEY, UNKNOWN_TEXT
 from gpuform.stacks.json_schema.plan_schema import build_plan_schema
-from gpuform.stacks.review.facts import StackFacts
+from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*/plan.json"))
@@ -253,3 +254,17 @@ def test_the_next_command_depends_on_the_kind_of_plan() -> None:
         "gpuform up --plan p.json --digest 2b62 --allow gate:size --stack dev"
     )
     assert StackFacts(plan, emulate=True).command == "gpuform up --emulate --stack prod"
+
+
+def test_the_next_command_of_several_stacks_names_each_missing_permission_once() -> None:
+    saved = json.loads(SCENARIOS[0].read_text())
+    gate = {"name": "size", "rule": "python", "level": "mandatory", "permission": "gate:size"}
+    saved |= {"gates": [gate | {"findings": ["big"]}]}
+    saved["changes"][0] |= {"others": ["a node of another stack"]}
+    plan = read_plan("plan.json", json.dumps(saved).encode())
+    other = plan.model_copy(update={"project": "other"})
+    combined = StacksPlan(name="fleet", plans=(plan, other))
+
+    ((_, command),) = Review.from_stacks_plan(combined, "all.json").commands
+
+    assert command == ("gpuform up --all --plan all.json --allow gate:size --allow destroy-others")
