@@ -19,7 +19,13 @@ PACKAGE: Final = "gpuform.docs"
 """The package with the pages, in a clone and in an installed wheel."""
 
 TOPICS: Final = {
-    **dict.fromkeys(("gate", "gates", "cost", "policy", "policies"), "guides/gates-and-cost"),
+    **dict.fromkeys(
+        ("gate", "gates", "cost", "policy", "policies", "waiver", "waive", "rego", "opa"),
+        "guides/gates-and-cost",
+    ),
+    **dict.fromkeys(("split", "move"), "guides/split-a-stack"),
+    **dict.fromkeys(("compare", "dstack", "skypilot", "opentofu"), "concepts/beside"),
+    **dict.fromkeys(("words", "terms"), "concepts/glossary"),
     **dict.fromkeys(("drain", "drains", "cordon", "eviction", "shrink"), "concepts/taking-nodes"),
     **dict.fromkeys(("workspace", "workspaces", "tfstate"), "concepts/stack"),
     **dict.fromkeys(("environment", "variables", "keys"), "reference/configuration"),
