@@ -3,8 +3,9 @@
 Used by every package: diff, plan, engine and providers share this one type of unknown value.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
+from types import NoneType
 from typing import Any, Final, final
 
 SIGNATURE_KEY: Final = "4dabf18193072939515e22adb298388d"
@@ -46,34 +47,41 @@ def parse_count(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) and isfinite(value) else 0
 
 
+# Most values are scalars, and asking for the abstract class takes ten times as long.
+_SCALARS = (str, int, float, NoneType)
+_OBJECTS = (dict, Mapping)
+_LISTS = (list, tuple)
+
+
 def convert_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:
     """Return a copy of ``value`` with the result of ``convert`` for every leaf.
 
     A leaf is a value at any depth that is neither an object nor a list. Tuples become lists.
     """
-    # most values are texts, and what follows takes longer to ask
-    if isinstance(value, str):
-        return convert(value)
-    if isinstance(value, Mapping):
-        return {key: convert_leaves(item, convert) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, _OBJECTS):
+        return {
+            key: convert(item) if isinstance(item, _SCALARS) else convert_leaves(item, convert)
+            for key, item in value.items()
+        }
+    if isinstance(value, _LISTS):
         return [convert_leaves(item, convert) for item in value]
     return convert(value)
 
 
 def iterate_leaves(value: Any) -> Iterator[Any]:
     """Yield every value at any depth that is neither an object nor a list, in order."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
+    if isinstance(value, _OBJECTS):
+        items: Iterable[Any] = value.values()
+    elif isinstance(value, _LISTS):
+        items = value
+    else:
+        yield value
+        return
+    for item in items:
+        if isinstance(item, _SCALARS):
             yield item
-        elif isinstance(item, Mapping):
-            pending.extend(reversed([*item.values()]))
-        elif isinstance(item, list | tuple):
-            pending.extend(reversed(item))
         else:
-            yield item
+            yield from iterate_leaves(item)
 
 
 def contains_unknown(value: Any) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final, Self
 
 import dill
@@ -67,6 +68,9 @@ def to_plain(properties: PropertyMap, *, hides_secrets: bool = False) -> dict[st
     return to_provider(own, Unknown, hides_secrets=hides_secrets)
 
 
+_PLAIN: Final = (str, bool, NoneType)
+
+
 def _to_provider_value(
     value: PropertyValue, create_unknown: Callable[[], Any], hides_secrets: bool
 ) -> Any:
@@ -75,7 +79,7 @@ def _to_provider_value(
     A resource reference becomes its id, or its URN without one. Files become the SDK's classes;
     objects lose their null values. The other arguments are those of `to_provider`.
     """
-    if isinstance(value, str | bool) or value is None:
+    if isinstance(value, _PLAIN):
         return value
     if isinstance(value, int | float):
         # Under the CLI providers get 1.0, never 1: programs that rely on int would fail there.
