@@ -85,9 +85,11 @@ def test_both_tools_show_the_same_state_after_each_command(
     engines = [gpuform, pulumi] if zipped else [pulumi, gpuform]
     stack = Replay.create(tmp_path, engines[0])
     make_other(stack)
+    actors = []
     for number, (name, step) in enumerate(STEPS):
         stack.cli = actor = gpuform if name in GPUFORM_ALONE else engines[number % 2]
         run_step(stack, **step)
+        actors.append("Pulumi CLI" if actor is pulumi else "gpuform")
         exports = [export_state(stack, engine) for engine in engines]
         assert exports[0] == exports[1], name
         stack.cli = pulumi
@@ -100,6 +102,22 @@ def test_both_tools_show_the_same_state_after_each_command(
     stored = {path.name for path in (tmp_path / "state/.pulumi/stacks/rec").iterdir()}
     assert ("dev.json.gz" in stored, "dev.json" in stored) == (zipped, not zipped)
     assert "resources" not in export_state(stack, pulumi)["deployment"]
+    stack.cli = gpuform
+    check_explanation(stack, actors)
+
+
+def check_explanation(stack: Replay, actors: Sequence[str]) -> None:
+    """Check that `gpuform explain` attributes each change of `a` to its run, by either tool."""
+    explanation = json.loads(stack.run("explain", "a", "--json").stdout)
+    events = [(it["action"], STEPS[it["run"] - 1][0]) for it in explanation["events"]]
+    assert events[0] == ("created", "create")
+    assert ("changed", "update") in events
+    assert {("created", "replace"), ("deleted", "replace")} <= {*events}
+    assert events[-1] == ("deleted", "destroy")
+    engines = {run["number"]: run["engine"] for run in explanation["runs"]}
+    assert engines
+    for number, engine in engines.items():
+        assert engine.startswith(actors[number - 1]), (number, engine, actors)
 
 
 def run_step(
