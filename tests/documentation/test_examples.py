@@ -146,6 +146,8 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
             "gpuform status --all --refresh --prometheus /var/lib/node_exporter/gpuform.prom",
             "gpuform status --all --refresh --prometheus gpuform.prom",
         ),
+        ("gpuform calendar --stack prod", "gpuform calendar --stack dev"),
+        "gpuform calendar --all --format ics --output fleet.ics",
         "gpuform explain train",
         "gpuform explain training-worker-0 --json",
         "gpuform doctor",

@@ -10,6 +10,7 @@ import click
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import (
+    add_format_flags,
     add_multi_stack_flags,
     emulate_flag,
     emulated_state_flag,
@@ -56,14 +57,8 @@ def explain(name: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option(
-    "--format",
-    "-f",
-    "form",
-    type=click.Choice(("text", "ics", "json")),
-    default="text",
-    show_default=True,
-    help="A table, an iCalendar file, or JSON.",
+@add_format_flags(
+    ("text", "ics", "json"), default="text", help_text="A table, an iCalendar file, or JSON."
 )
 @click.option(
     "--refresh", "-r", is_flag=True, help="Request the platforms now; the state does not change."

@@ -43,6 +43,7 @@ READ_ONLY_COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "review": ("plan.json",),
     "rehearse": (),
     "explain": ("train",),
+    "calendar": (),
     "about": (),
     "whoami": (),
     "schema": (),
