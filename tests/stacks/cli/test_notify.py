@@ -310,19 +310,18 @@ def test_rules_of_stacks_yaml_tell_of_every_stack(tmp_path: Path, webhook: Webho
         workspace = create_workspace(tmp_path / "fleet", server.url, {}, {})
         stacks = (workspace.root / "stacks.yaml").read_text()
         (workspace.root / "stacks.yaml").write_text(stacks + RULES)
-        for folder in ("volumes", "training", "reported"):
+        for folder in ("volumes", "training", "told"):
             workspace.run_successfully(
                 *("config", "set", "--stack", "dev", "notify:team", webhook.address),
                 folder=folder,
             )
         workspace.run_successfully("preview", "--all", "--save-plan", "plan.json")
         assert sorted(webhook.take_titles()) == [
-            f"{name}/dev (emulator): waits for approval"
-            for name in ("reported", "training", "volumes")
+            f"{name}/dev (emulator): waits for approval" for name in ("told", "training", "volumes")
         ]
         workspace.run_successfully("up", "--all", "--yes")
         assert sorted(webhook.take_titles()) == [
-            f"{name}/dev (emulator): finished" for name in ("reported", "training", "volumes")
+            f"{name}/dev (emulator): finished" for name in ("told", "training", "volumes")
         ]
         workspace.run_successfully("drift", "--all")
         assert webhook.take_messages() == []
