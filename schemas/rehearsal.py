@@ -178,6 +178,12 @@ class Rehearsal(_RehearsalModel):
     not_played: tuple[UnplayedHazard, ...] = Field(
         default=(), description="The hazards that were not played, and why."
     )
+    changes: int = Field(default=0, ge=0, description="Number of changes of the plan.")
+    played_changes: int | None = Field(
+        default=None,
+        description="Number of changes that were played, the first and the largest of each kind, "
+        "so that losses are those of these changes alone; null: all.",
+    )
     differences: tuple[str, ...] = Field(
         default=(),
         description="Where the emulator plans something else than the plan, so that the rehearsal "

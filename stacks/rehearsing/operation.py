@@ -18,7 +18,7 @@ from typing import Any, Final
 from gpuform.providers.context import get_run_context
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.cases_file import CaseInputs
-from gpuform.schemas.plan import Plan
+from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
 from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 from gpuform.stacks.engine.errors import EngineError
@@ -51,6 +51,9 @@ from gpuform.stacks.testing.seeding import SECRET_PLACEHOLDER
 TIME_LIMIT_S: Final = 3600.0
 """Real seconds after which a rehearsal counts as hanging."""
 _OPERATIONS: Final = ("update", "destroy")
+MOST_CHANGES: Final = 30
+"""Of a plan with more changes, only some of each kind are played."""
+_NO_CHANGE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
 _SELECTING_OPTIONS: Final = (
     *("target", "target_dependents", "exclude", "exclude_dependents", "replace", "target_replace"),
     "run_program",
@@ -112,8 +115,9 @@ def rehearse(
         return _build_rehearsal(
             plan, options, [ShareReport({-1: HazardOutcome(hazard=UNDISTURBED)})]
         )
+    chosen = choose_changes(plan)
     with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
-        specs = list(_build_specs(stack, plan, options, Path(folder)))
+        specs = list(_build_specs(stack, plan, options, Path(folder), chosen))
         reports = _play_shares(specs, options.on_progress)
     failure = next((report.failure for report in reports if report.failure), "")
     if failure:
@@ -125,11 +129,15 @@ def rehearse(
 
 
 def _build_specs(
-    stack: SelectedStack, plan: Plan, options: RehearsalOptions, folder: Path
+    stack: SelectedStack,
+    plan: Plan,
+    options: RehearsalOptions,
+    folder: Path,
+    chosen: frozenset[str] | None,
 ) -> Iterator[RehearsalSpec]:
     """Write the sealed state, and yield what each process plays, in a folder of its own."""
     state_file = folder / "state.json"
-    has_state = _write_sealed_state(stack, state_file)
+    has_state = _write_sealed_state(stack, state_file, chosen)
     dependents = tuple(_write_dependents(stack, folder)) if has_state else ()
     project = stack.workspace.project
     inputs = CaseInputs(
@@ -138,6 +146,10 @@ def _build_specs(
         stack_references=_read_references(stack, plan),
     )
     run_options = _build_run_options(plan, options, project.directory)
+    if chosen is not None:
+        run_options = replace(run_options, target=tuple(sorted(chosen)))
+        changes = tuple(change for change in plan.changes if change.urn in chosen)
+        plan = plan.model_copy(update={"changes": changes})
     ports = find_free_ports()
     for share in range(options.jobs):
         share_folder = folder / str(share)
@@ -183,14 +195,56 @@ def _build_run_options(plan: Plan, options: RehearsalOptions, directory: Path) -
     )
 
 
-def _write_sealed_state(stack: SelectedStack, file: Path) -> bool:
-    """Write the state without its ciphertexts, and return True unless there are no resources."""
+def choose_changes(plan: Plan) -> frozenset[str] | None:
+    """Return the URNs of the changes that stand for all changes of a large plan.
+
+    Of each kind of resource and of each action on it, these are the first change and the one with
+    the most GPUs. None for a plan whose changes are all played.
+    """
+    changes = [change for change in plan.changes if change.action not in _NO_CHANGE]
+    if len(changes) <= MOST_CHANGES:
+        return None
+    groups: dict[tuple[str, str], list[ResourceChange]] = {}
+    for change in changes:
+        groups.setdefault((change.type, change.action), []).append(change)
+    chosen = set()
+    for members in groups.values():
+        largest = max(members, key=lambda change: change.gpus_removed or change.gpus_added or 0)
+        chosen |= {members[0].urn, largest.urn}
+    return frozenset(chosen)
+
+
+def _keep_resources(resources: list[Any], chosen: frozenset[str]) -> list[Any]:
+    """Return the chosen resources of a state, and those that they need, in the same order."""
+    by_urn = {resource["urn"]: resource for resource in resources}
+    kept: set[str] = set()
+    pending = [*chosen, *(r["urn"] for r in resources if r["type"] == STACK_TYPE)]
+    while pending:
+        urn = pending.pop()
+        if urn in kept or urn not in by_urn:
+            continue
+        kept.add(urn)
+        resource = by_urn[urn]
+        needed = [resource.get("parent"), resource.get("deletedWith")]
+        needed.append(str(resource.get("provider") or "").rpartition("::")[0])
+        pending += [*filter(None, needed), *(resource.get("dependencies") or ())]
+    return [resource for resource in resources if resource["urn"] in kept]
+
+
+def _write_sealed_state(stack: SelectedStack, file: Path, chosen: frozenset[str] | None) -> bool:
+    """Write the state without its ciphertexts, and return True unless there are no resources.
+
+    With `chosen`, only these resources are written, and those that they need.
+    """
     deployment = _drop_ciphertexts(
         # Not by `export_stack`: a rehearsal may be a part of an operation that runs already.
         export_deployment(stack, lambda _warning: None, show_secrets=False)
     )
     if not deployment["deployment"].get("resources"):
         return False
+    if chosen is not None:
+        resources = _keep_resources(deployment["deployment"]["resources"], chosen)
+        deployment["deployment"]["resources"] = resources
     file.write_text(json.dumps(deployment), encoding="utf-8")
     return True
 
@@ -351,6 +405,8 @@ def _build_rehearsal(
         outcomes=tuple(ordered),
         not_played=tuple(_list_unplayed(options, numbered.values())),
         differences=reports[0].differences,
+        changes=sum(change.action not in _NO_CHANGE for change in plan.changes),
+        played_changes=None if (chosen := choose_changes(plan)) is None else len(chosen),
     )
 
 

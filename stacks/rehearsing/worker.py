@@ -60,9 +60,6 @@ MOST_POINTS: Final = 16
 """How many requests of all kinds together are played for each hazard, if there are few kinds."""
 RESOLUTION_S: Final = 60.0
 """How long each wait of a run lasts at least: the more polls, the slower is a rehearsal."""
-LARGE_RESOLUTION_S: Final = 300.0
-MOST_EXACT_CHANGES: Final = 30
-"""With more changes, the resolution is `LARGE_RESOLUTION_S`."""
 MOST_ALTERNATIVES: Final = 6
 """How many other declarations one process rehearses."""
 UNDISTURBED: Final = Hazard(kind=HazardKind.NONE, description="nothing goes wrong")
@@ -119,9 +116,7 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
     # The state of a rehearsal need not survive this machine, and waiting for disks takes long.
     os.fsync = _ignore_sync
     with serve_emulator(spec.case, in_memory=True, seed=f"gpuform rehearse {spec.seed}") as server:
-        changes = sum(change.action != PlanAction.SAME for change in spec.plan.changes)
-        is_large = changes > MOST_EXACT_CHANGES
-        server.clock.smallest_wait = LARGE_RESOLUTION_S if is_large else RESOLUTION_S
+        server.clock.smallest_wait = RESOLUTION_S
         return _ShareRehearsal.prepare(spec, server).play(send)
 
 

@@ -20,7 +20,7 @@ TITLE: Final = "If something goes wrong"
 
 _RERUN = format_duration(RERUN_AFTER_S)
 ASSUMPTIONS: Final = (
-    "assumed: the emulator's durations, to the minute, or to five minutes for large plans",
+    "assumed: the emulator's durations, to the minute",
     f"assumed: after a failed or killed run, somebody runs the command again {_RERUN} later",
     f"assumed: capacity, quota and credit are back after {format_duration(OUTAGE_S)}",
     "never played: several hazards at once, other users of the account, real schedulers",
@@ -99,6 +99,11 @@ def format_outcomes(rehearsal: Rehearsal) -> Iterator[str]:
 def _format_undisturbed(rehearsal: Rehearsal) -> Iterator[str]:
     """Yield where the rehearsal differs from the plan, and what is lost without any hazard."""
     usual = rehearsal.undisturbed
+    if rehearsal.played_changes is not None:
+        yield (
+            f"played: {rehearsal.played_changes} of {counted(rehearsal.changes, 'change')}, the "
+            "first and the largest of each kind; losses are those of these changes alone"
+        )
     yield from (
         f"the rehearsal differs from the plan: {difference}" for difference in rehearsal.differences
     )

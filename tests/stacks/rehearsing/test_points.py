@@ -2,12 +2,13 @@
 
 import pytest
 
-from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.rehearsal import Hazard, HazardKind, HazardOutcome
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.rehearsing.advice import avoids_loss, list_alternatives
 from gpuform.stacks.rehearsing.fleet import FleetState, Owner
 from gpuform.stacks.rehearsing.hazards import LearnedPlan, list_plays
+from gpuform.stacks.rehearsing.operation import choose_changes
 from gpuform.stacks.rehearsing.points import Point, group_points
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
@@ -115,3 +116,24 @@ def test_deletions_that_a_failed_run_does_not_reach_are_late() -> None:
     assert not learn(deletion, creation).has_late_deletions
     assert learn(creation, later_deletion).has_late_deletions
     assert learn(removal).has_late_deletions
+
+
+def plan_changes(count: int) -> Plan:
+    changes = [
+        ResourceChange(
+            urn=build_urn(f"c{number}"),
+            type=CLUSTER,
+            name=f"c{number}",
+            action=PlanAction.REPLACE if number % 2 else PlanAction.UPDATE,
+            reason=PlanReason.CHANGED,
+            gpus_removed=64 if number in {50, 51} else 8,
+        )
+        for number in range(count)
+    ]
+    return Plan.from_changes("demo", "dev", changes)
+
+
+def test_a_large_plan_is_played_by_the_first_and_largest_change_of_each_kind() -> None:
+    chosen = choose_changes(plan_changes(200))
+    assert chosen == {build_urn(name) for name in ("c0", "c1", "c50", "c51")}
+    assert choose_changes(plan_changes(10)) is None
