@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from gpuform.schemas.plan import PlanAction, ResourceChange
-from gpuform.schemas.rehearsal import HazardKind, HazardOutcome
+from gpuform.schemas.rehearsal import HazardOutcome
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, load_project
@@ -61,8 +61,8 @@ def list_alternatives(outcome: HazardOutcome, change: ResourceChange) -> Iterato
         yield declare("rollout", {"strategy": "replace_cluster"})
     if kind == ("scp", "NodePool"):
         yield declare("rollout", {"max_unavailable": 1})
-    if outcome.hazard.kind is HazardKind.NO_CAPACITY and kind[0] in ("together", "scp"):
-        yield declare("on_no_capacity", {"wait_minutes": 1440})
+    # Not `on_no_capacity`: waiting makes no outage shorter, and a platform without GPUs has no
+    # alternatives.
     if outcome.jobs_ended:
         yield declare("drain", {"on_busy": "wait"})
     if is_replaced or change.action is PlanAction.DELETE or outcome.data_lost:
