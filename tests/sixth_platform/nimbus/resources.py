@@ -26,14 +26,14 @@ GpuType = Literal[
 class ClusterArguments(TypedDict):
     """A GPU cluster of Nimbus."""
 
-    # Name of the cluster. (replaces)
     name: pulumi.Input[str]
-    # Where it is. (replaces)
+    """Name of the cluster. (replaces)"""
     region: pulumi.Input[Region]
-    # Type of the cluster's GPUs. (replaces)
+    """Where it is. (replaces)"""
     gpu_type: pulumi.Input[GpuType]
-    # How many GPUs.
+    """Type of the cluster's GPUs. (replaces)"""
     gpu_count: pulumi.Input[int]
+    """How many GPUs."""
 
 
 class Cluster(PlatformResource, module="gpuform.nimbus", name="Cluster"):
@@ -42,12 +42,19 @@ class Cluster(PlatformResource, module="gpuform.nimbus", name="Cluster"):
     _lifecycle = ClusterLifecycle
 
     name: pulumi.Output[str]
+    """Name of the cluster."""
     region: pulumi.Output[str]
+    """Where it is."""
     gpu_type: pulumi.Output[str]
+    """Type of the cluster's GPUs."""
     gpu_count: pulumi.Output[int]
+    """How many GPUs."""
     ready: pulumi.Output[bool]
+    """Whether the resource is usable now."""
     not_ready_reason: pulumi.Output[str | None]
+    """Why the resource is not usable; absent if it is."""
     status: pulumi.Output[str]
+    """Status, in Nimbus's words."""
 
     def __init__(
         self,
