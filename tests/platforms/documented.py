@@ -89,11 +89,11 @@ class Documented:
         yield from inputs.get("values", {}).items()
         if "ready" not in inputs:
             return
-        statuses = _import_schema(self.name, "statuses")
-        tables = {name: getattr(statuses, inputs[name]) for name in _MEANINGS if name in inputs}
-        stuck = getattr(statuses, inputs["stuck"]) if "stuck" in inputs else {}
+        outputs = _import_schema(self.name, "outputs")
+        tables = {name: getattr(outputs, inputs[name]) for name in _MEANINGS if name in inputs}
+        stuck = getattr(outputs, inputs["stuck"]) if "stuck" in inputs else {}
         words = {**_MEANINGS, **inputs.get("words", {})}
-        for state in getattr(statuses, inputs["enum"]) if "enum" in inputs else tables["ready"]:
+        for state in getattr(outputs, inputs["enum"]) if "enum" in inputs else tables["ready"]:
             meaning = next((name for name, table in tables.items() if state in table), "pending")
             yield (
                 str(state),
