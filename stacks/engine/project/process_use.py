@@ -68,8 +68,9 @@ class _ProcessUse:
         with self._changed:
             self._wait_for(lambda: self._own_environ is None and not self._sharing, is_cancelled)
             own_environ = self._own_environ = dict(os.environ)
-            restore_environ(environ)
         try:
+            # Inside: after an error here, the process must be free for other runs.
+            restore_environ(environ)
             with mark_as_run():
                 yield
         finally:
@@ -91,8 +92,10 @@ class _ProcessUse:
             )
             is_first = self._shared_folder is None
             if is_first:
-                self._own_folder, self._shared_folder = Path.cwd(), folder
+                own_folder = Path.cwd()
                 os.chdir(folder)
+                # Only now: after an error above, the process must be free for other runs.
+                self._own_folder, self._shared_folder = own_folder, folder
             self._sharing += 1
         try:
             with mark_as_run():
@@ -102,8 +105,8 @@ class _ProcessUse:
                 self._sharing -= 1
                 if not self._sharing:
                     self._shared_folder = None
-                    os.chdir(self._own_folder)
                     self._changed.notify_all()
+                    os.chdir(self._own_folder)
 
     def _wait_for(self, is_possible: Callable[[], bool], is_cancelled: Callable[[], bool]) -> None:
         if not is_possible() and _belongs_to_run.get():

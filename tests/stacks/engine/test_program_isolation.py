@@ -187,6 +187,21 @@ def share(folder):
     return PROCESS_USE.share(folder, is_cancelled=lambda: False)
 
 
+def test_the_process_is_free_after_a_run_whose_folder_or_variables_are_wrong(tmp_path):
+    with pytest.raises(FileNotFoundError), share(tmp_path / "missing"):
+        pass
+    with (
+        pytest.raises(ValueError, match="null"),
+        import_project_modules(tmp_path, {"GPUFORM_TEST_NEW": "\0"}),
+    ):
+        pass
+
+    with share(tmp_path) as is_first:
+        assert is_first
+    with import_project_modules(tmp_path, os.environ):
+        pass
+
+
 def test_code_of_a_run_cannot_wait_for_the_end_of_that_run(tmp_path):
     with (
         import_project_modules(tmp_path, os.environ),
