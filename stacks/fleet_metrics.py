@@ -255,7 +255,9 @@ def _find_ends(entries: Iterable[ResourceState], facts: FleetFacts) -> dict[str,
         start = find_start(entry, entry.outputs, facts.now, is_emulated=facts.has_emulated_clock)
         end = compute_expiry(to_plain_properties(entry.inputs), start)
         if end is not None:
-            ends[name_of(entry.urn)] = end
+            name = name_of(entry.urn)
+            # Resources of two kinds may have one name.
+            ends[name] = min(end, ends.get(name, end))
     # Ends that the platform itself sets.
     for notice in facts.notices:
         if notice.kind is NoticeKind.EXPIRY and notice.at and notice.name:
@@ -325,18 +327,23 @@ def export_samples(
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415 - an extra
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
 
-    with telemetry.report_lost_signals(exporter, "metrics", warn):
-        # Sent once, by the flush: a run ends long before a period does.
-        reader = PeriodicExportingMetricReader(exporter, export_interval_millis=float("inf"))
-        provider = MeterProvider(
-            [reader], resource=telemetry.build_resource(environ), shutdown_on_exit=False
-        )
-        meter = provider.get_meter("gpuform")
-        gauges = {
-            metric: meter.create_gauge(metric.otel_name, metric.otel_unit, metric.help)
-            for metric in dict.fromkeys(sample.metric for sample in samples)
-        }
-        for sample in samples:
-            gauges[sample.metric].set(sample.value, dict(sample.labels))
-        provider.force_flush(telemetry.FLUSH_TIMEOUT_MS)
-        provider.shutdown()
+    with telemetry.report_lost_signals(exporter, "metrics", warn) as begin_flush:
+        try:
+            # Sent once, by the flush: a run ends long before a period does.
+            reader = PeriodicExportingMetricReader(exporter, export_interval_millis=float("inf"))
+            provider = MeterProvider(
+                [reader], resource=telemetry.build_resource(environ), shutdown_on_exit=False
+            )
+            meter = provider.get_meter("gpuform")
+            gauges = {
+                metric: meter.create_gauge(metric.otel_name, metric.otel_unit, metric.help)
+                for metric in dict.fromkeys(sample.metric for sample in samples)
+            }
+            for sample in samples:
+                gauges[sample.metric].set(sample.value, dict(sample.labels))
+            begin_flush()
+            provider.force_flush(telemetry.FLUSH_TIMEOUT_MS)
+            provider.shutdown()
+        # A variable has a value that the SDK refuses, or the SDK itself fails.
+        except Exception as error:  # noqa: BLE001 - the command's own result counts
+            warn(f"warning: no metrics were sent: {type(error).__name__}")

@@ -64,17 +64,20 @@ class SpanRecorder(Protocol):
 
 
 _recorders: tuple[SpanRecorder, ...] = ()
+_recorders_lock = threading.Lock()
 
 
 @contextmanager
 def use_recorder(recorder: SpanRecorder) -> Iterator[None]:
     """Have `recorder` record the spans of all threads in the block."""
     global _recorders  # noqa: PLW0603 - the recorders are the process's
-    _recorders = (*_recorders, recorder)
+    with _recorders_lock:  # two runs of a process may begin at once
+        _recorders = (*_recorders, recorder)
     try:
         yield
     finally:
-        _recorders = tuple(each for each in _recorders if each is not recorder)
+        with _recorders_lock:
+            _recorders = tuple(other for other in _recorders if other is not recorder)
 
 
 @contextmanager

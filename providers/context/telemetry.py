@@ -7,8 +7,10 @@ that cannot be reached never fails a run: the user gets a warning.
 """
 
 import logging
+import math
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -20,6 +22,7 @@ from gpuform.providers.context.provider_context import AddFact, Span, use_record
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.id_generator import IdGenerator
     from opentelemetry.trace import Tracer
 
@@ -139,24 +142,16 @@ def trace_run(
         yield ""
         return
     exporter = exporter or create_exporter("traces", environ, warn)
-    if exporter is None:
+    provider = None if exporter is None else _create_provider(exporter, environ, warn)
+    if provider is None:
         yield ""
         return
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - only for a collector
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
-    from opentelemetry.trace import get_current_span  # noqa: PLC0415 - as above
+    from opentelemetry.trace import get_current_span  # noqa: PLC0415 - only for a collector
     from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - as above
         TraceContextTextMapPropagator,
     )
 
-    with report_lost_signals(exporter, "trace", warn):
-        provider = TracerProvider(
-            resource=build_resource(environ),
-            id_generator=_create_id_generator(),
-            shutdown_on_exit=False,
-        )
-        size = None if environ.get("OTEL_BSP_MAX_QUEUE_SIZE") else _QUEUE_SIZE
-        provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=size))
+    with report_lost_signals(exporter, "trace", warn) as begin_flush:
         propagator = TraceContextTextMapPropagator()
         carrier = {"traceparent": parent or environ.get(PARENT_VARIABLE, "")}
         # A program that calls the API may have a span of its own: the run belongs to it.
@@ -175,38 +170,78 @@ def trace_run(
                 propagator.inject(sent)
                 yield sent.get("traceparent", "")
         finally:
+            begin_flush()
             provider.force_flush(FLUSH_TIMEOUT_MS)
             provider.shutdown()
 
 
+def _create_provider(
+    exporter: Any, environ: Mapping[str, str], warn: Warn
+) -> "TracerProvider | None":
+    """Return what records spans and sends them by `exporter`; None after a warning.
+
+    None if an OTEL_ variable has a value that the SDK refuses.
+    """
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - only for a collector
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
+
+    size = None if environ.get("OTEL_BSP_MAX_QUEUE_SIZE") else _QUEUE_SIZE
+    try:
+        provider = TracerProvider(
+            resource=build_resource(environ),
+            id_generator=_create_id_generator(),
+            shutdown_on_exit=False,
+        )
+        provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=size))
+    except ValueError as error:
+        warn(f"warning: OTEL_ variables are wrong, and no traces are sent: {error}")
+        return None
+    return provider
+
+
 @contextmanager
-def report_lost_signals(exporter: Any, label: str, warn: Warn) -> Iterator[None]:
+def report_lost_signals(exporter: Any, label: str, warn: Warn) -> Iterator[Callable[[], None]]:
     """Warn once after the block if the exporter could not send something; hide the SDK's own log.
+
+    Yields a function to call before the last flush. From then on nothing is sent any more after a
+    failure, or after `FLUSH_TIMEOUT_MS`.
 
     `label` is what is lost, for the warning: `trace` or `metrics`.
     """
-    problems: list[str] = []
+    is_lost = has_failed = False
+    flush_end = math.inf
     export = exporter.export
 
     def export_and_check(*arguments: Any, **options: Any) -> Any:
+        nonlocal is_lost, has_failed
+        # The SDK's flush has no limit: it tries each batch, however long the ones before took.
+        if flush_end < math.inf and (has_failed or time.monotonic() > flush_end):
+            is_lost = True
+            return None
+        # Also if the exporter raises an error, which the SDK only logs.
+        is_lost_before, is_lost, has_failed = is_lost, True, True
         result = export(*arguments, **options)
-        if getattr(result, "name", "") != "SUCCESS":
-            problems.append("the collector did not accept it, or did not answer")
+        has_failed = getattr(result, "name", "") != "SUCCESS"
+        is_lost = is_lost_before or has_failed
         return result
+
+    def begin_flush() -> None:
+        nonlocal flush_end
+        flush_end = time.monotonic() + FLUSH_TIMEOUT_MS / 1000
 
     exporter.export = export_and_check
     logger, quiet = logging.getLogger("opentelemetry"), logging.NullHandler()
     # Otherwise Python prints the SDK's messages, with addresses and tracebacks, on stderr.
     logger.addHandler(quiet)
     try:
-        yield
+        yield begin_flush
     finally:
         logger.removeHandler(quiet)
         exporter.export = export
-        if problems:
+        if is_lost:
             warn(
-                f"warning: the {label} of this run could not be sent: {problems[0]}; check "
-                "OTEL_EXPORTER_OTLP_ENDPOINT"
+                f"warning: the {label} of this run could not be sent: the collector did not accept "
+                "it, or did not answer; check OTEL_EXPORTER_OTLP_ENDPOINT"
             )
 
 

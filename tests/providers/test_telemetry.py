@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from opentelemetry.sdk._shared_internal import BatchProcessor
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -201,6 +202,44 @@ def test_a_refusing_collector_gives_one_warning_and_no_log(
     assert warning.startswith("warning: the trace of this run could not be sent")
     assert PLANTED not in warning
     assert PLANTED not in capsys.readouterr().err
+
+
+class _BrokenExporter(SpanExporter):
+    attempts = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.attempts += 1
+        raise OSError("no such certificate")
+
+
+def test_the_end_of_a_run_waits_for_a_broken_collector_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Nothing is sent before the end of the run, and then five batches.
+    monkeypatch.setattr(BatchProcessor, "worker", lambda _processor: None)
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
+    exporter, warnings = _BrokenExporter(), list[str]()
+    with trace_run("gpuform up", "", {}, warnings.append, exporter=exporter):
+        for _ in range(9):
+            with trace_span("step", "create", URN):
+                pass
+    assert exporter.attempts == 1
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"), ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many")],
+)
+def test_a_variable_that_the_sdk_refuses_gives_a_warning_and_the_run_continues(
+    exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    warnings: list[str] = []
+    with trace_run("gpuform up", "", {}, warnings.append, exporter=exporter) as context:
+        assert not context
+    (warning,) = warnings
+    assert warning.startswith("warning: OTEL_ variables are wrong, and no traces are sent")
 
 
 @pytest.mark.parametrize(
