@@ -100,6 +100,7 @@ class Notifier:
         stored = dict((self.records.read(RECORD) or {}).get("reported") or {})
         reported = dict(stored)
         for rule in self.rules:
+            is_reachable = True
             for event in sorted(rule.events):
                 present = {
                     _build_key(rule, event, occurrence.subject): occurrence
@@ -109,7 +110,9 @@ class Notifier:
                 for key in _list_over(rule, event, over, reported):
                     if key not in present:
                         del reported[key]
-                self._notify_rule(rule, event, present, reported)
+                # Each attempt of an address that does not answer delays the command by seconds.
+                if is_reachable:
+                    is_reachable = self._notify_rule(rule, event, present, reported)
         if reported != stored:
             # Commands without the stack's lock notify, too: a record of its own replaces none.
             self.records.add(RECORD, {"reported": reported})
@@ -120,28 +123,30 @@ class Notifier:
         event: NotifyEvent,
         present: Mapping[str, Occurrence],
         reported: dict[str, str],
-    ) -> None:
-        """Send one rule's message about what is new of one event, and add it to `reported`."""
+    ) -> bool:
+        """Send one rule's message about what is new of one event, and add it to `reported`.
+
+        Returns False after a warning that the message was not sent.
+        """
         new = {
             key: occurrence
             for key, occurrence in present.items()
             if occurrence.state is None or reported.get(key) != _digest(occurrence.state)
         }
         if not new:
-            return
+            return True
         texts = [self.redact(occurrence.text) for occurrence in new.values()]
         title, text = self.sender.build_message(event, texts)
         problem = self._send(rule, title, text)
         if problem:
             self.warn(f"warning: notification {rule.name}: {problem}")
-        else:
-            reported.update(
-                {
-                    key: _digest(occurrence.state)
-                    for key, occurrence in new.items()
-                    if occurrence.state is not None
-                }
-            )
+            return False
+        reported |= {
+            key: _digest(occurrence.state)
+            for key, occurrence in new.items()
+            if occurrence.state is not None
+        }
+        return True
 
     def _send(self, rule: Rule, title: str, text: str) -> str:
         """Send a message to a rule's address, and return the problem or an empty text."""

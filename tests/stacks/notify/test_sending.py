@@ -102,6 +102,12 @@ def test_a_message_that_was_refused_is_sent_by_the_next_operation(team: Team) ->
     assert len(team.report([drift()])) == 1
 
 
+def test_an_address_that_does_not_answer_is_tried_once_an_operation(team: Team) -> None:
+    team.webhook.status = 500
+    team.report([drift(), Occurrence(FAILED, "up", "x", "up failed")])
+    assert len(team.warnings) == 1
+
+
 def test_a_rule_without_the_event_tells_nothing(webhook: Webhook) -> None:
     team = Team(webhook, Rule("team", frozenset({FAILED}), ""))
     assert team.report([drift()]) == []
