@@ -100,6 +100,13 @@ def rehearse(
         RehearsalError: the plan or the state cannot be played on the emulator.
     """
     options = options or RehearsalOptions()
+    full_name = f"{stack.workspace.project.name}/{stack.name}"
+    if f"{plan.project}/{plan.stack}" != full_name:
+        raise RehearsalError(
+            f"the plan is one of stack {plan.project}/{plan.stack}, and cannot be rehearsed with "
+            f"the state of {full_name}",
+            hint="name its stack with --stack, in the folder of its project",
+        )
     if plan.operation not in _OPERATIONS:
         raise RehearsalError(
             f"stack {plan.stack}: a plan of `{plan.operation}` cannot be rehearsed",

@@ -330,9 +330,7 @@ class _ShareRehearsal:
         is_outage = bool(kind in OUTAGES and at_end and self._target.list_missing(at_end[-1]))
         # What is missing after the mending too stays away until somebody finds the cause.
         is_open = is_outage or bool(self._target.list_missing(samples[-1]))
-        orphans = self._list_unknown_objects()
         command = "destroy" if self.spec.options.operation == "destroy" else "up"
-        is_mended = played.is_mended and not orphans
         return HazardOutcome(
             hazard=play.hazard,
             ending=played.ending,
@@ -343,16 +341,12 @@ class _ShareRehearsal:
             jobs_ended=list_ended_jobs(self.server, jobs),
             data_lost=list_lost_data(samples[0], samples[-1]),
             extra_cost=self._sum_extra_cost(samples),
-            half_done=(*map(describe_pending, played.pending), *orphans),
+            half_done=tuple(map(describe_pending, played.pending)),
             mended_by=f"gpuform {command} --stack {self.spec.plan.stack}{played.mended_by}"
-            if played.mended_by is not None and is_mended
+            if played.mended_by is not None and played.is_mended
             else "",
-            is_mended=is_mended,
+            is_mended=played.is_mended,
         )
-
-    def _list_unknown_objects(self) -> tuple[str, ...]:
-        """Return the objects on the emulator with an id that the stack's state does not have."""
-        return ()
 
     def _sum_extra_cost(self, samples: Sequence[FleetState]) -> dict[str, float]:
         """Return by currency what the run costs more than the undisturbed one in the same time."""
