@@ -118,14 +118,23 @@ class _LoggedRun:
     before: Objects
     after: Objects
     collector: _EventCollector
+    _changes: Mapping[str, ResourceChange] = field(init=False)
+    """The planned changes by URN."""
+
+    def __post_init__(self) -> None:
+        self._changes = {change.urn: change for change in reversed(self.log.plan.changes)}
 
     def list_events(self) -> list[LifeEvent]:
         """Return the events: what the run has found done, and its own steps in order."""
         steps = [event for line in self.log.lines for event in self._read_line(line)]
+        steps_by_urn: dict[str, list[LifeEvent]] = {}
+        for step in steps:
+            steps_by_urn.setdefault(step.urn, []).append(step)
         found: list[LifeEvent] = []
         for key in _list_keys(self.before, self.after):
-            event = self._attribute(key, steps)
-            known = {(it.action, it.node, it.node_id) for it in steps if (it.urn, it.id) == key}
+            own_steps = steps_by_urn.get(key[0], [])
+            event = self._attribute(key, own_steps)
+            known = {(it.action, it.node, it.node_id) for it in own_steps if it.id == key[1]}
             differences = _compare(self.before.get(key), self.after.get(key), event)
             found += [it for it in differences if not self._is_logged(it, known)]
         failed_urns = {event.urn for event in steps if event.action == "failed"}
@@ -136,7 +145,7 @@ class _LoggedRun:
             self.collector.settled |= dict.fromkeys(settled_urns, self.run.number)
         # What earlier runs have done was there before this run's own steps.
         earlier = [event for event in found if event.run != self.run.number]
-        return [*earlier, *steps, *(event for event in found if event not in earlier)]
+        return [*earlier, *steps, *(event for event in found if event.run == self.run.number)]
 
     @property
     def _looks_at_all_resources(self) -> bool:
@@ -158,17 +167,13 @@ class _LoggedRun:
             begun_by=self._find_begun_by(line.urn, action),
             urn=line.urn,
             id=object_id,
-            **_explain_change(self._find_change(line.urn), action),
+            **_explain_change(self._changes.get(line.urn), action),
         )
         yield event
         for node_action, nodes in (("added", line.added), ("removed", line.removed)):
             for node in nodes:
                 identity = {"action": node_action, "node": node.name, "node_id": node.id}
                 yield event.model_copy(update=identity)
-
-    def _find_change(self, urn: str) -> ResourceChange | None:
-        """Return the planned change of a resource, or None if the run planned none."""
-        return next((change for change in self.log.plan.changes if change.urn == urn), None)
 
     def _find_begun_by(self, urn: str, action: LifeAction) -> tuple[int, ...]:
         """Return the earlier runs that may have begun what this run has done.
@@ -183,13 +188,13 @@ class _LoggedRun:
         )
         return self.collector.find_unsettled_runs(urn) if is_unfinished else ()
 
-    def _attribute(self, key: ObjectKey, steps: Sequence[LifeEvent]) -> LifeEvent:
+    def _attribute(self, key: ObjectKey, resource_steps: Sequence[LifeEvent]) -> LifeEvent:
         """Return the event of a difference that no step explains: whose it is, and when.
 
         A failed step may have changed the object as well. Without any step of the resource, an
         earlier run has changed it: this run has recovered it from the journal or from a record.
         """
-        own_steps = [event for event in steps if event.urn == key[0] and not event.node]
+        own_steps = [event for event in resource_steps if not event.node]
         if not own_steps:
             # Components have no steps of a platform, and no lines in a log.
             stored = self.after.get(key) or self.before[key]

@@ -22,8 +22,8 @@ def explain_name(selected: SelectedStack, name: str) -> Explanation:
     Raises:
         EngineError: the stack cannot be opened, or neither its state nor its history has the name.
     """
-    with selected.begin_operation():
-        stack = selected.open()
+    with selected.begin_operation() as begun:
+        stack = begun.open()
         explanation = explain(stack, name, now=time.time())
         config_secrets = stack.build_target().program.collect_secrets()
         # People write messages: any secret may be in one. In the other texts, secrets of the state
