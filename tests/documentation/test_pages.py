@@ -29,6 +29,7 @@ RUN_BY_CI = (
     "docs/start/",
     "docs/guides/adopt.md",
     "docs/guides/capacity.md",
+    "docs/guides/notifications.md",
     "docs/guides/plugin.md",
     "docs/guides/secrets.md",
     "docs/guides/state-for-a-team.md",
