@@ -151,6 +151,7 @@ class _ShareRehearsal:
     _target: FleetTarget = field(init=False)
     _dependencies: dict[str, set[str]] = field(default_factory=dict)
     _prices: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _counterparts: dict[tuple[HazardKind, str], HazardOutcome] = field(default_factory=dict)
     _alternatives: dict[str, "_ShareRehearsal | None"] = field(default_factory=dict)
 
     @classmethod
@@ -270,6 +271,10 @@ class _ShareRehearsal:
         hazard = outcome.hazard
         if self._usual.has_failed:
             return None
+        # Several outcomes of one resource have the same counterpart.
+        key = (hazard.kind, hazard.urn)
+        if key in self._counterparts:
+            return self._counterparts[key]
         plays = [
             (number, play)
             for number, play in enumerate(list_plays(self._learned, [hazard.kind]))
@@ -277,7 +282,8 @@ class _ShareRehearsal:
         ]
         kills = self._take_kill_snapshots(plays)
         outcomes = [self._usual, *(self._play_hazard(play, kills) for _, play in plays)]
-        return max(outcomes, key=lambda item: item.severity)
+        self._counterparts[key] = max(outcomes, key=lambda item: item.severity)
+        return self._counterparts[key]
 
     def _list_resources(self) -> Iterator[ResourceState]:
         yield from self.player.selected.open().snapshot.resources
