@@ -166,9 +166,7 @@ def build_status(
             clock.now(),
             emulated=emulated,
             has_emulated_clock=clock.is_platforms,
-            drift=sum(resource.has_drifted for resource in resources)
-            if refresh and measures
-            else None,
+            drift=_count_drift(resources) if refresh and measures else None,
             usage=_measure_usage(resources, settings) if refresh and measures else {},
             unread={resource.entry.urn for resource in resources if resource.problem},
             monitored_nodes=monitoring.node_counts if monitoring else {},
@@ -180,6 +178,14 @@ def build_status(
             stack=f"{stack.project.name}/{stack.name}",
         ),
     )
+
+
+def _count_drift(resources: Iterable["_ObservedResource"]) -> int | None:
+    """Return how many resources have drift; None if one of them could not be read."""
+    resources = list(resources)
+    if any(resource.problem and not resource.is_gone for resource in resources):
+        return None
+    return sum(resource.has_drifted for resource in resources)
 
 
 def _measure_usage(

@@ -92,6 +92,17 @@ def test_a_refreshed_file_counts_drift_and_broken_nodes_as_drift_and_repair_do(
     assert applied_project.run("drift", "--detailed-exitcode").code == 2
 
 
+def test_drift_is_absent_while_a_resource_cannot_be_read(applied_project: PlannedProject) -> None:
+    refused = {"platform": "together", "method": "GET", "status": 403, "count": None}
+    call_emulator(applied_project, "faults", refused)
+    ran = applied_project.run("status", "--refresh", "--prometheus", "gpuform.prom")
+    assert ran.code == 1
+    figures = read_figures(applied_project.project / "gpuform.prom", "state")
+    assert ("gpuform_drifted_resources",) not in figures
+    assert figures["gpuform_gpus", "declared"] == 16
+    assert ("gpuform_gpus", "ready") not in figures
+
+
 def test_the_end_of_a_resource_counts_down(planned_project: PlannedProject) -> None:
     program = "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
     (planned_project.project / "__main__.py").write_text(program)
