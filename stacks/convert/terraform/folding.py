@@ -4,9 +4,8 @@
 instances, and so their URNs, are the same with and without `for_each`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
@@ -31,6 +30,11 @@ class RepeatedResource:
     name: str
     names: Mapping[str, str]
 
+    @property
+    def address(self) -> str:
+        """Return section and name of the entry for all instances."""
+        return f"{self.section}.{self.name}"
+
 
 def fold_instances(
     declarations: Declarations, repeated_resources: Sequence[RepeatedResource]
@@ -44,22 +48,23 @@ def fold_instances(
     entries = {entry.address: entry for entry in declarations.entries}
     folded: dict[str, ResourceEntry] = {}
     # A pool may refer to the volume of its own key: volumes come first in any order of folding.
-    for _ in repeated_resources:
-        known = {address: entry.for_each or {} for address, entry in folded.items()}
-        for resource in repeated_resources:
-            address = f"{resource.section}.{resource.name}"
-            if address not in known and address not in entries:
-                entry = _fold(resource, entries, _Renaming(repeated_resources, known))
-                if entry is not None:
-                    folded[address] = entry
-    renaming = _Renaming(
-        repeated_resources, {address: entry.for_each or {} for address, entry in folded.items()}
-    )
+    is_complete = False
+    while not is_complete:
+        renaming = _Renaming.for_folded(repeated_resources, folded)
+        new = {
+            resource.address: entry
+            for resource in repeated_resources
+            if resource.address not in folded and resource.address not in entries
+            if (entry := _fold(resource, entries, renaming)) is not None
+        }
+        folded |= new
+        is_complete = not new
     written: dict[str, ResourceEntry] = {}
     for entry in declarations.entries:
-        repeated = renaming.find_resource(entry.section, entry.name)
-        address = entry.address if repeated is None else f"{repeated.section}.{repeated.name}"
-        written.setdefault(address, folded.get(address) or _rename_entry(entry, renaming))
+        resource, _ = renaming.instances.get((entry.section, entry.name), (None, ""))
+        address = entry.address if resource is None else resource.address
+        # An entry may have been folded before the resource that it refers to.
+        written.setdefault(address, _rename_entry(folded.get(address, entry), renaming))
     return replace(
         declarations,
         entries=list(written.values()),
@@ -69,18 +74,26 @@ def fold_instances(
 
 @dataclass(frozen=True, slots=True)
 class _Renaming:
-    """Renames references to instances of folded resources; `folded` has the folded addresses."""
+    """Renames references to instances of folded resources.
 
-    repeated_resources: Sequence[RepeatedResource]
-    folded: Mapping[str, Any]
+    `instances` are the resource and the key of each instance, by the entry's section and name.
+    """
 
-    def find_resource(self, section: str, name: str) -> RepeatedResource | None:
-        """Return the folded resource with an instance that is the entry `section.name`."""
-        for resource in self.repeated_resources:
-            is_folded = f"{resource.section}.{resource.name}" in self.folded
-            if is_folded and resource.section == section and name in resource.names.values():
-                return resource
-        return None
+    instances: Mapping[tuple[str, str], tuple[RepeatedResource, str]]
+
+    @classmethod
+    def for_folded(
+        cls, repeated_resources: Sequence[RepeatedResource], folded: Collection[str]
+    ) -> "_Renaming":
+        """Return the renaming for the resources whose addresses are in `folded`."""
+        return cls(
+            {
+                (resource.section, name): (resource, key)
+                for resource in repeated_resources
+                if resource.address in folded
+                for key, name in resource.names.items()
+            }
+        )
 
     def rename(self, value: Value) -> Value:
         """Return a value with the references that folded instances have."""
@@ -91,9 +104,8 @@ class _Renaming:
         if isinstance(value, InterpolatedText):
             return InterpolatedText(tuple(self.rename(part) for part in value.parts))
         if isinstance(value, DeclaredReference):
-            resource = self.find_resource(value.section, value.name)
+            resource, key = self.instances.get((value.section, value.name), (None, ""))
             if resource is not None:
-                key = next(key for key, name in resource.names.items() if name == value.name)
                 return replace(value, name=resource.name, key=key)
         return value
 

@@ -80,6 +80,16 @@ def test_instances_that_differ_in_plain_values_become_one_entry(tmp_path: Path) 
     assert sorted(names) == ["data-a", "data-b-c", "train-a", "train-b-c"]
 
 
+def test_instances_that_share_one_instance_of_another_entry_refer_to_its_key(
+    tmp_path: Path,
+) -> None:
+    files = REPEATED.replace("SIZE", "5").replace("us-b", "us-a")
+    files = files.replace("data[each.key]", 'data["a"]')
+    text = convert_repeated(tmp_path, files)
+    assert """    volume: "{{ shared_volumes.data.a }}\"""" in text.splitlines(), text
+    assert list_problems(tmp_path, text)[0] == []
+
+
 def test_instances_that_differ_in_references_stay_entries_of_their_own(tmp_path: Path) -> None:
     variables = 'variable "sizes" { default = { a = 1, b-c = 2 } }\n'
     text = convert_repeated(tmp_path, variables + REPEATED.replace("SIZE", "var.sizes[each.key]"))
