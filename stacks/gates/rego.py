@@ -32,12 +32,20 @@ def find_rego_problems(plan: Plan, policies: str, project: Path) -> Iterator[str
     """
     path = project / policies
     program = shutil.which("opa")
-    if not path.exists():
+    if not _exists(path):
         yield f"{policies} does not exist in {project.name}"
     elif program is None:
         yield f"{policies} needs the program opa, which is not in PATH: see {_INSTALL_PAGE}"
     else:
         yield from _run_opa(program, plan, policies, path)
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a path exists; False for a text that cannot be the path of a file."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _run_opa(program: str, plan: Plan, policies: str, path: Path) -> Iterator[str]:

@@ -108,6 +108,8 @@ def test_missing_policies_and_a_missing_opa_are_findings(project: Path) -> None:
     (without_file,) = find_rego_problems(create_plan(), "rules", project)
     assert without_opa.startswith("policies needs the program opa, which is not in PATH: see http")
     assert without_file == f"rules does not exist in {project.name}"
+    (with_impossible_path,) = find_rego_problems(create_plan(), "a" * 300, project)
+    assert with_impossible_path.endswith(f"a does not exist in {project.name}")
 
 
 REAL_OPA = shutil.which("opa")
