@@ -101,11 +101,11 @@ def derive_events(runs: Sequence[RecordedRun], present: Objects) -> list[LifeEve
         elif run.objects is not None:
             for key in _list_keys(before, after):
                 event = _build_event(key, run).model_copy(update={"run": run.number})
-                collector.events += _compare(before.get(key), after.get(key), event)
+                collector.events += _list_differences(before.get(key), after.get(key), event)
         before = after
     for key in _list_keys(before, present):
         event = collector.build_event(key, None)
-        collector.events += _compare(before.get(key), present.get(key), event)
+        collector.events += _list_differences(before.get(key), present.get(key), event)
     return collector.events
 
 
@@ -130,13 +130,15 @@ class _LoggedRun:
         steps_by_urn: dict[str, list[LifeEvent]] = {}
         for step in steps:
             steps_by_urn.setdefault(step.urn, []).append(step)
-        found: list[LifeEvent] = []
+        unlogged_events: list[LifeEvent] = []
         for key in _list_keys(self.before, self.after):
             own_steps = steps_by_urn.get(key[0], [])
-            event = self._attribute(key, own_steps)
-            known = {(it.action, it.node, it.node_id) for it in own_steps if it.id == key[1]}
-            differences = _compare(self.before.get(key), self.after.get(key), event)
-            found += [it for it in differences if not self._is_logged(it, known)]
+            event = self._build_difference_event(key, own_steps)
+            logged_changes = {
+                (it.action, it.node, it.node_id) for it in own_steps if it.id == key[1]
+            }
+            differences = _list_differences(self.before.get(key), self.after.get(key), event)
+            unlogged_events += [it for it in differences if not self._is_logged(it, logged_changes)]
         failed_urns = {event.urn for event in steps if event.action == "failed"}
         for urn in failed_urns:
             self.collector.failed.setdefault(urn, []).append(self.run.number)
@@ -144,8 +146,12 @@ class _LoggedRun:
             settled_urns = {urn for urn, _ in self.after}
             self.collector.settled |= dict.fromkeys(settled_urns, self.run.number)
         # What earlier runs have done was there before this run's own steps.
-        earlier = [event for event in found if event.run != self.run.number]
-        return [*earlier, *steps, *(event for event in found if event.run == self.run.number)]
+        earlier = [event for event in unlogged_events if event.run != self.run.number]
+        return [
+            *earlier,
+            *steps,
+            *(event for event in unlogged_events if event.run == self.run.number),
+        ]
 
     @property
     def _looks_at_all_resources(self) -> bool:
@@ -188,7 +194,9 @@ class _LoggedRun:
         )
         return self.collector.find_unsettled_runs(urn) if is_unfinished else ()
 
-    def _attribute(self, key: ObjectKey, resource_steps: Sequence[LifeEvent]) -> LifeEvent:
+    def _build_difference_event(
+        self, key: ObjectKey, resource_steps: Sequence[LifeEvent]
+    ) -> LifeEvent:
         """Return the event of a difference that no step explains: whose it is, and when.
 
         A failed step may have changed the object as well. Without any step of the resource, an
@@ -292,7 +300,7 @@ def _list_keys(
     return [*(key for key in before if key not in after), *after]
 
 
-def _compare(
+def _list_differences(
     before: StoredObject | None, after: StoredObject | None, event: LifeEvent
 ) -> Iterator[LifeEvent]:
     """Yield the events between two states of an object, each like `event`."""

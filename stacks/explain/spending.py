@@ -57,7 +57,7 @@ def compute_costs(
                 next_moment = ends.get(key) or next_moment
             previous_moment = moment
             hours = max(0.0, next_moment - begin) / _HOUR_S
-            hourly, problems = _price(stored, key, book, share_of)
+            hourly, problems = _price_object(stored, key, book, share_of)
             unknown.update(dict.fromkeys(problems))
             for currency, amount in hourly.items():
                 total = totals.setdefault(currency, [0.0, 0.0])
@@ -77,7 +77,7 @@ def compute_costs(
     return costs, list(unknown)
 
 
-def _price(
+def _price_object(
     stored: StoredObject, key: ObjectKey, book: PriceBook, share_of: Collection[str] | None
 ) -> tuple[dict[str, float], list[str]]:
     """Return the cost of an hour by currency, of some nodes only if asked, and what is unknown."""

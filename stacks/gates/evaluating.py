@@ -90,10 +90,10 @@ class GateEvaluator:
             reason=gate.reason,
             permission=gate.permission,
             source=gate.source,
-            waiver=self._date_waiver(gate.waiver),
+            waiver=self._mark_ended_waiver(gate.waiver),
         )
 
-    def _date_waiver(self, waiver: Waiver | None) -> Waiver | None:
+    def _mark_ended_waiver(self, waiver: Waiver | None) -> Waiver | None:
         """Return the waiver with `is_over` set if its last day has passed."""
         if waiver is None or self.today <= date.fromisoformat(waiver.until):
             return waiver

@@ -45,9 +45,9 @@ def read_rules(directory: Path) -> list[Rule]:
     problems = Diagnostics()
     for file, is_projects in _find_files(directory):
         for rule in _read_file(file, file.name, problems, is_projects=is_projects):
-            known = rules.get(rule.name, rule)
-            events = known.events | rule.events
-            rules[rule.name] = Rule(rule.name, events, known.source)
+            earlier_rule = rules.get(rule.name, rule)
+            events = earlier_rule.events | rule.events
+            rules[rule.name] = Rule(rule.name, events, earlier_rule.source)
     if problems:
         raise EngineError(
             f"the notification rules are invalid:\n{format_text(list(problems))}",

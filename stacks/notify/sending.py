@@ -56,7 +56,7 @@ class Sender:
         """Return title and text of a message."""
         where = " (emulator)" if self.emulated else ""
         title = f"{self.stack}{where}: {TITLES[event]}"
-        lines = [_shorten(text) for text in texts[:_MAX_LINES]]
+        lines = [_shorten_text(text) for text in texts[:_MAX_LINES]]
         if len(texts) > _MAX_LINES:
             lines.append(f"... and {len(texts) - _MAX_LINES} more")
         return title, "\n".join([*lines, *self.list_origins()])
@@ -66,7 +66,7 @@ class Sender:
         return [f"gpuform {self.command}, run by {self.user}", *([self.link] if self.link else [])]
 
 
-def _shorten(text: str) -> str:
+def _shorten_text(text: str) -> str:
     """Return a text as one line without invisible characters, of at most `_MAX_LENGTH`."""
     line = escape_invisible(" ".join(text.split()))
     return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 4]} ..."
@@ -131,7 +131,7 @@ class Notifier:
         new = {
             key: occurrence
             for key, occurrence in present.items()
-            if occurrence.state is None or reported.get(key) != _digest(occurrence.state)
+            if occurrence.state is None or reported.get(key) != _compute_digest(occurrence.state)
         }
         if not new:
             return True
@@ -142,7 +142,7 @@ class Notifier:
             self.warn(f"warning: notification {rule.name}: {problem}")
             return False
         reported |= {
-            key: _digest(occurrence.state)
+            key: _compute_digest(occurrence.state)
             for key, occurrence in new.items()
             if occurrence.state is not None
         }
@@ -156,13 +156,13 @@ class Notifier:
 
 def _build_key(rule: Rule, event: NotifyEvent, subject: str) -> str:
     """Return the key of what was reported: the rule, the event, and a digest of the subject."""
-    return f"{rule.name}/{event}/{_digest(subject)}"
+    return f"{rule.name}/{event}/{_compute_digest(subject)}"
 
 
 def _list_over(
     rule: Rule, event: NotifyEvent, over: Mapping[NotifyEvent, str], reported: Iterable[str]
 ) -> list[str]:
-    """Return the keys of what a rule has reported of an event, as far as it may be over."""
+    """Return the keys that a rule has reported of an event, and that `over` says may have ended."""
     if event not in over:
         return []
     if over[event]:
@@ -170,7 +170,7 @@ def _list_over(
     return [key for key in reported if key.startswith(f"{rule.name}/{event}/")]
 
 
-def _digest(text: str) -> str:
+def _compute_digest(text: str) -> str:
     """Return a digest of a text that reports nothing about it."""
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 

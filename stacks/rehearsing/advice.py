@@ -53,23 +53,23 @@ def list_alternatives(outcome: HazardOutcome, change: ResourceChange) -> Iterato
     if kind is None or section is None:
         return
 
-    def declare(key: str, value: Any) -> Alternative:
+    def build_alternative(key: str, value: Any) -> Alternative:
         return Alternative(section, change.name, change.urn, key, value)
 
     is_replaced = change.action is PlanAction.REPLACE
     if kind == ("together", "Cluster") and is_replaced:
-        yield declare("rollout", {"strategy": "replace_cluster"})
+        yield build_alternative("rollout", {"strategy": "replace_cluster"})
     if kind == ("scp", "NodePool"):
-        yield declare("rollout", {"max_unavailable": 1})
+        yield build_alternative("rollout", {"max_unavailable": 1})
     # Not `on_no_capacity`: waiting makes no outage shorter, and a platform without GPUs has no
     # alternatives.
     if outcome.jobs_ended:
-        yield declare("drain", {"on_busy": "wait"})
+        yield build_alternative("drain", {"on_busy": "wait"})
     if is_replaced or change.action is PlanAction.DELETE or outcome.data_lost:
-        yield declare("options", {"protect": True})
+        yield build_alternative("options", {"protect": True})
 
 
-def avoids_loss(outcome: HazardOutcome, other: HazardOutcome) -> bool:
+def has_less_loss(outcome: HazardOutcome, other: HazardOutcome) -> bool:
     """Return True if the other outcome of the same hazard has lost less, and nothing else."""
     is_never_worse = (
         other.lost_gpus <= outcome.lost_gpus

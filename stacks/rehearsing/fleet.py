@@ -112,7 +112,7 @@ class FleetTarget:
     urns: Mapping[Owner, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
-    def between(
+    def from_states(
         cls, before: FleetState, after: FleetState, urns: Mapping[Owner, frozenset[str]]
     ) -> "FleetTarget":
         """Return the target of a plan that leads from one state of the fleet to another."""
@@ -140,7 +140,7 @@ class FleetTarget:
         missing[None] = self.moved - excess - excused
         return {owner: gpus for owner, gpus in missing.items() if gpus > 0}
 
-    def counts(self, owner: Owner | None, urn: str) -> bool:
+    def should_count(self, owner: Owner | None, urn: str) -> bool:
         """Return True if time during a step of the resource counts for the owner."""
         return not urn or owner is None or urn in self.urns.get(owner, frozenset())
 
@@ -166,7 +166,7 @@ def measure_loss(target: FleetTarget, samples: Sequence[FleetState]) -> FleetLos
     for state, next_state in pairwise(samples):
         length = next_state.at - state.at
         for owner, gpus in target.list_missing(state).items() if length > 0 else ():
-            if target.counts(owner, state.urn):
+            if target.should_count(owner, state.urn):
                 most[owner] = max(most[owner], gpus)
                 seconds[owner] = seconds.get(owner, 0.0) + length
                 gpu_seconds += gpus * length

@@ -84,7 +84,7 @@ class LearnedPlan:
             return 0
         return max(self.before.working.get(owner, 0), self.after.working.get(owner, 0))
 
-    def name(self, point: Point) -> str:
+    def format_address(self, point: Point) -> str:
         """Return the address of a point's resource: clusters.train."""
         return get_address(point.type, point.urn)
 
@@ -133,11 +133,11 @@ def list_plays(learned: LearnedPlan, kinds: Iterable[HazardKind]) -> list[Hazard
         HazardKind.SLOW_PLATFORM: _list_slow_platform,
     }
     # In the order of the enumeration, whatever the order on the command line.
-    wanted = set(kinds)
+    chosen_kinds = set(kinds)
     return [
         play
         for kind in HazardKind
-        if kind in wanted and kind in listers
+        if kind in chosen_kinds and kind in listers
         for play in listers[kind](learned)
     ]
 
@@ -155,45 +155,49 @@ def _describe_moment(learned: LearnedPlan, point: Point) -> str:
 
 def _list_no_capacity(learned: LearnedPlan) -> Iterator[HazardPlay]:
     for group, point in _list_creates(learned):
-        text = f"no capacity for {learned.name(point)}{_describe_moment(learned, point)}"
-        yield _play(HazardKind.NO_CAPACITY, text, group, point)
+        description = (
+            f"no capacity for {learned.format_address(point)}{_describe_moment(learned, point)}"
+        )
+        yield _play(HazardKind.NO_CAPACITY, description, group, point)
 
 
 def _list_quotas(learned: LearnedPlan) -> Iterator[HazardPlay]:
     for group, point in _list_creates(learned):
         if point is group.points[0]:
             moment = _describe_moment(learned, point)
-            text = f"a quota refuses {learned.name(point)}{moment}"
-            yield _play_once(HazardKind.QUOTA, text, group)
+            description = f"a quota refuses {learned.format_address(point)}{moment}"
+            yield _play_once(HazardKind.QUOTA, description, group)
 
 
 def _list_never_ready(learned: LearnedPlan) -> Iterator[HazardPlay]:
     for group, point in _list_creates(learned):
-        text = f"what {point.method} starts for {learned.name(point)} never becomes ready"
-        yield _play(HazardKind.NEVER_READY, text, group, point)
+        description = (
+            f"what {point.method} starts for {learned.format_address(point)} never becomes ready"
+        )
+        yield _play(HazardKind.NEVER_READY, description, group, point)
 
 
 def _list_lost_requests(learned: LearnedPlan) -> Iterator[HazardPlay]:
     for group, point in learned.list_chosen():
         for when in _MOMENTS:
-            text = f"{_describe_request(learned, point)} is lost {when} its effect"
-            yield _play(HazardKind.LOST_REQUEST, text, group, point, when)
+            description = f"{_describe_request(learned, point)} is lost {when} its effect"
+            yield _play(HazardKind.LOST_REQUEST, description, group, point, when)
 
 
 def _list_kills(learned: LearnedPlan) -> Iterator[HazardPlay]:
     for group, point in learned.list_chosen():
         # Before another request than a create, a kill leaves what the previous request has left.
         for when in _MOMENTS if point.is_creating else _MOMENTS[1:]:
-            text = f"the run is killed {when} {_describe_request(learned, point)}"
-            yield _play(HazardKind.KILLED, text, group, point, when)
+            description = f"the run is killed {when} {_describe_request(learned, point)}"
+            yield _play(HazardKind.KILLED, description, group, point, when)
 
 
 def _list_rate_limits(learned: LearnedPlan) -> Iterator[HazardPlay]:
     for group in learned.groups:
         point = group.points[0]
         request = _describe_request(learned, point)
-        text = f"{request} is answered with 429 {_RATE_LIMITED_REQUESTS} times"
-        yield _play_once(HazardKind.RATE_LIMIT, text, group)
+        description = f"{request} is answered with 429 {_RATE_LIMITED_REQUESTS} times"
+        yield _play_once(HazardKind.RATE_LIMIT, description, group)
 
 
 def _list_slow_platform(learned: LearnedPlan) -> Iterator[HazardPlay]:
@@ -210,9 +214,9 @@ def _list_no_credit(learned: LearnedPlan) -> Iterator[HazardPlay]:
     """Yield the end of the credit after the first request of each kind."""
     for group in learned.groups:
         point = group.points[0]
-        text = f"the credit runs out after {_describe_request(learned, point)}"
+        description = f"the credit runs out after {_describe_request(learned, point)}"
         if point.path.split("/")[1] in _PLATFORMS_WITH_CREDIT:
-            yield _play_once(HazardKind.NO_CREDIT, text, group, "after")
+            yield _play_once(HazardKind.NO_CREDIT, description, group, "after")
 
 
 _PLATFORMS_WITH_CREDIT: Final = ("together",)
@@ -232,8 +236,10 @@ def _list_node_failures(learned: LearnedPlan) -> Iterator[HazardPlay]:
         group, point = points[len(points) // 2]
         working = learned.list_working_nodes(point, owner)
         if working:
-            text = f"node {working[0]} of {learned.name(point)} fails during its update"
-            play = _play(HazardKind.NODE_FAILURE, text, group, point, "after")
+            description = (
+                f"node {working[0]} of {learned.format_address(point)} fails during its update"
+            )
+            play = _play(HazardKind.NODE_FAILURE, description, group, point, "after")
             yield replace(play, owner=owner, node=working[0])
 
 
@@ -266,23 +272,25 @@ def _describe_request(learned: LearnedPlan, point: Point) -> str:
     """Return a request in words: POST compute/clusters of clusters.train."""
     # The end of the path says what is requested; before it are versions and ids.
     *_, folder, last = point.group[-1].split("/")
-    return f"{point.method} {folder}/{last} of {learned.name(point)}"
+    return f"{point.method} {folder}/{last} of {learned.format_address(point)}"
 
 
 def _play(
-    kind: HazardKind, text: str, group: PointGroup, point: Point, when: When = "before"
+    kind: HazardKind, description: str, group: PointGroup, point: Point, when: When = "before"
 ) -> HazardPlay:
     """Return a play at a point, which stands for its share of the group, itself included."""
     rest = len(group.points) - len(group.chosen)
     share = 1 + rest if point is group.chosen[-1] else 1
-    hazard = Hazard(kind=kind, urn=point.urn, description=text, points=share)
+    hazard = Hazard(kind=kind, urn=point.urn, description=description, points=share)
     return HazardPlay(hazard, point, when)
 
 
-def _play_once(kind: HazardKind, text: str, group: PointGroup, when: When = "before") -> HazardPlay:
+def _play_once(
+    kind: HazardKind, description: str, group: PointGroup, when: When = "before"
+) -> HazardPlay:
     """Return a play at the first point of the group, which stands for all of them."""
     point = group.points[0]
-    hazard = Hazard(kind=kind, urn=point.urn, description=text, points=len(group.points))
+    hazard = Hazard(kind=kind, urn=point.urn, description=description, points=len(group.points))
     return HazardPlay(hazard, point, when)
 
 
@@ -327,13 +335,17 @@ class HazardInjector:
         if point is None or self.play.hazard.kind is HazardKind.KILLED:
             return Interruption()
 
-        def act(number: int) -> None:
+        def trigger_at_point(number: int) -> None:
             if number == point.number:
-                self._act(point)
+                self._trigger_hazard(point)
 
-        return Interruption(before=act) if self.play.when == "before" else Interruption(after=act)
+        return (
+            Interruption(before=trigger_at_point)
+            if self.play.when == "before"
+            else Interruption(after=trigger_at_point)
+        )
 
-    def _act(self, point: Point) -> None:
+    def _trigger_hazard(self, point: Point) -> None:
         """Let the hazard happen now. Raises RequestLost for a lost request."""
         kind, platform = self.play.hazard.kind, point.path.split("/")[1]
         if kind is HazardKind.LOST_REQUEST:

@@ -185,11 +185,11 @@ def _build_run_options(plan: Plan, options: RehearsalOptions, directory: Path) -
     gates = {f"gate:{gate.name}" for gate in read_project_gates(directory)}
     run_options = options.run_options or RunOptions()
     if plan.basis is not None:
-        known = {item.name for item in fields(RunOptions)}
+        option_names = {item.name for item in fields(RunOptions)}
         recorded: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in plan.basis.options.items()
-            if name in known
+            if name in option_names
         }
         run_options = replace(run_options, **recorded)
     return RunOptions(

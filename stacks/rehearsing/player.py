@@ -120,12 +120,12 @@ class PlanPlayer:
         shutil.rmtree(self.state_folder)
         shutil.copytree(snapshot.folder, self.state_folder)
 
-    def learn(self) -> PlayedRun:
+    def play_undisturbed(self) -> PlayedRun:
         """Play the plan undisturbed with its preview, and return the run with its points."""
         self.restore(self.start)
         recorder = FleetRecorder(self.server.app)
-        played = self._run(recorder, Interruption(), learns=True, with_preview=True)
-        return self._mend(played, recorder, lambda: None, 0.0)
+        played = self._run_operation(recorder, Interruption(), learns=True, with_preview=True)
+        return self._complete_plan(played, recorder, lambda: None, 0.0)
 
     def take_kill_snapshots(self, numbers: Sequence[int], recorder: FleetRecorder) -> KillSnapshots:
         """Play the plan undisturbed, and return what a kill would leave at each of the requests.
@@ -145,7 +145,7 @@ class PlanPlayer:
             before=lambda number: copy_at(number, "before"),
             after=lambda number: copy_at(number, "after"),
         )
-        self._run(recorder, interruption)
+        self._run_operation(recorder, interruption)
         return snapshots
 
     def play(
@@ -171,8 +171,8 @@ class PlanPlayer:
         options = replace(
             self.options, skip_preview=True, continue_on_error=self.continues_after_failure
         )
-        played = self._run(recorder, interruption, options=options)
-        return self._mend(played, recorder, end_hazard, outage_s)
+        played = self._run_operation(recorder, interruption, options=options)
+        return self._complete_plan(played, recorder, end_hazard, outage_s)
 
     def play_after_kill(self, snapshot: Snapshot, samples: Sequence[FleetState]) -> PlayedRun:
         """Continue with what a kill has left: another machine runs the command again."""
@@ -180,18 +180,20 @@ class PlanPlayer:
         recorder = FleetRecorder(self.server.app, samples=list(samples))
         now = self.server.clock.now()
         played = PlayedRun("killed", (), recorder.samples, now)
-        return self._mend(played, recorder, lambda: None, 0.0)
+        return self._complete_plan(played, recorder, lambda: None, 0.0)
 
-    def _mend(
+    def _complete_plan(
         self,
         played: PlayedRun,
         recorder: FleetRecorder,
         end_hazard: Callable[[], None],
         outage_s: float,
     ) -> PlayedRun:
-        """Run the command again until the plan is empty, unless it is already.
+        """Run the operation again until its plan is empty, and return `played` with what that took.
 
-        A resource of which nothing works is replaced if the command alone does not complete it.
+        Nothing is run if the plan is empty already. A resource of which nothing works is replaced
+        if the
+        command alone does not complete it.
         """
         remaining: Sequence[ResourceChange] | None = None
         if played.ending == "succeeded":
@@ -199,7 +201,7 @@ class PlanPlayer:
             if remaining is not None and not remaining:
                 end_hazard()
                 return played
-        self._advance(recorder, max(outage_s, RERUN_AFTER_S))
+        self._advance_clock(recorder, max(outage_s, RERUN_AFTER_S))
         end_hazard()
         recorder.sample(self.server.clock.now())
         played.is_mended = False
@@ -208,7 +210,7 @@ class PlanPlayer:
             options = replace(
                 self.options, skip_preview=True, replace=flags or self.options.replace
             )
-            mending = self._run(recorder, Interruption(), options=options)
+            mending = self._run_operation(recorder, Interruption(), options=options)
             if played.mended_by is None:
                 played.mending_errors, played.pending = mending.errors, mending.made
             played.mended_by = "".join(f" --replace {name}" for name in flags)
@@ -217,8 +219,11 @@ class PlanPlayer:
             flags = tuple(change.name for change in remaining or () if change.action == "update")
             if played.is_mended or not flags or self._has_working_gpus(recorder, flags):
                 break
-        known = {change.urn for change in played.pending}
-        played.pending = [*played.pending, *(c for c in remaining or () if c.urn not in known)]
+        pending_urns = {change.urn for change in played.pending}
+        played.pending = [
+            *played.pending,
+            *(c for c in remaining or () if c.urn not in pending_urns),
+        ]
         return played
 
     def _has_working_gpus(self, recorder: FleetRecorder, names: Sequence[str]) -> bool:
@@ -234,7 +239,7 @@ class PlanPlayer:
         }
         return bool(owners & values)
 
-    def _advance(self, recorder: FleetRecorder, seconds: float) -> None:
+    def _advance_clock(self, recorder: FleetRecorder, seconds: float) -> None:
         """Let time pass, and sample the fleet meanwhile, for nodes that end by themselves."""
         end = self.server.clock.now() + seconds
         while (now := self.server.clock.now()) < end:
@@ -244,12 +249,12 @@ class PlanPlayer:
     def _preview(self, recorder: FleetRecorder) -> Sequence[ResourceChange] | None:
         """Return the changes of a preview on another machine, or None if the preview fails."""
         options = replace(self.options, preview_only=True, skip_preview=False)
-        played = self._run(recorder, Interruption(), options=options)
+        played = self._run_operation(recorder, Interruption(), options=options)
         if played.ending != "succeeded" or played.plan is None:
             return None
         return _list_changes(played.plan)
 
-    def _run(
+    def _run_operation(
         self,
         recorder: FleetRecorder,
         interruption: Interruption,
@@ -290,7 +295,7 @@ class PlanPlayer:
         if options is None:
             options = replace(self.options, skip_preview=not with_preview)
         with self._mount(observer):
-            ending, errors = self._call(self._enter_machine(), options, handle_event)
+            ending, errors = self._call_operation(self._enter_machine(), options, handle_event)
         recorder.urn = ""
         recorder.sample(clock.now())
         return PlayedRun(
@@ -303,13 +308,13 @@ class PlanPlayer:
             points=observer.points,
         )
 
-    def _call(
+    def _call_operation(
         self,
         selected: SelectedStack,
         options: RunOptions,
         on_event: Callable[[OperationEvent], None],
     ) -> tuple[str, list[str]]:
-        """Call the operation, and return how it ended and its errors."""
+        """Call the operation, and return the ending of the run and its errors."""
         try:
             if options.preview_only:
                 result = automation.preview(selected, options, on_event=on_event)

@@ -154,12 +154,12 @@ class RequestObserver:
         digest = self.store.compute_digest() if self.learns else ""
         response = forward(request)
         if self.learns and response.status_code < 400 and digest != self.store.compute_digest():
-            self._learn(number, request)
+            self._add_point(number, request)
         self.on_clock()
         self.interruption.after(number)
         return response
 
-    def _learn(self, number: int, request: httpx.Request) -> None:
+    def _add_point(self, number: int, request: httpx.Request) -> None:
         """Add a point; requests outside of a step, such as those of a recovery, are no points."""
         if self._step is not None:
             urn, type_, op = self._step

@@ -25,7 +25,7 @@ from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.rehearsing.advice import (
     Alternative,
-    avoids_loss,
+    has_less_loss,
     list_alternatives,
     write_alternative,
 )
@@ -117,7 +117,7 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
     os.fsync = _ignore_sync
     with serve_emulator(spec.case, in_memory=True, seed=f"gpuform rehearse {spec.seed}") as server:
         server.clock.smallest_wait = RESOLUTION_S
-        return _ShareRehearsal.prepare(spec, server).play(send)
+        return _ShareRehearsal.prepare(spec, server).play_share(send)
 
 
 _CREDENTIAL_NAME: Final = re.compile(
@@ -145,8 +145,8 @@ class _ShareRehearsal:
     server: Server
     player: PlanPlayer
     jobs: list[StartedJob]
-    _undisturbed: PlayedRun = field(init=False)
-    _usual: HazardOutcome = field(init=False)
+    _undisturbed_run: PlayedRun = field(init=False)
+    _undisturbed_outcome: HazardOutcome = field(init=False)
     _learned: LearnedPlan = field(init=False)
     _target: FleetTarget = field(init=False)
     _dependencies: dict[str, set[str]] = field(default_factory=dict)
@@ -163,9 +163,9 @@ class _ShareRehearsal:
         player = PlanPlayer(server, selected, spec.options, folder, folder / "state")
         return cls(spec, server, player, jobs)
 
-    def play(self, send: Callable[[object], None]) -> ShareReport:
+    def play_share(self, send: Callable[[object], None]) -> ShareReport:
         """Learn the plan, play the share with advice, and return the report."""
-        plan = self.begin()
+        plan = self.play_undisturbed()
         if isinstance(plan, str):
             return ShareReport({}, failure=plan)
         plays = list_plays(self._learned, self.spec.kinds)
@@ -174,7 +174,7 @@ class _ShareRehearsal:
             for number, play in enumerate(plays)
             if number % self.spec.shares == self.spec.share
         ]
-        outcomes = {-1: self._usual}
+        outcomes = {-1: self._undisturbed_outcome}
         send(PlayProgress(0, len(own)))
         kills = self._take_kill_snapshots(own)
         for done, (number, play) in enumerate(own, 1):
@@ -182,27 +182,29 @@ class _ShareRehearsal:
             send(PlayProgress(done, len(own)))
         return ShareReport(outcomes, _list_differences(self.spec.plan, plan))
 
-    def begin(self) -> Plan | str:
-        """Play the plan undisturbed, and return its plan, or why there is none."""
+    def play_undisturbed(self) -> Plan | str:
+        """Play the plan undisturbed, and return the plan of its preview, or its errors as text."""
         self.player.restore(self.player.start)
         resources = [*self._list_resources()]
-        undisturbed = self.player.learn()
+        undisturbed = self.player.play_undisturbed()
         if undisturbed.plan is None:
             return "\n".join(undisturbed.errors)
-        self._undisturbed = undisturbed
+        self._undisturbed_run = undisturbed
         resources += self._list_resources()
-        self._learned = self._learn(undisturbed, undisturbed.plan, resources)
+        self._learned = self._build_learned_plan(undisturbed, undisturbed.plan, resources)
         # Side by side, changes that do not depend on a failed one would be under way already. But a
         # run that fails deletes nothing any more.
         self.player.continues_after_failure = not self._learned.has_late_deletions
         urns = _find_urns_by_owner(self._learned, self._dependencies)
         before, after = undisturbed.samples[0], undisturbed.samples[-1]
-        self._target = FleetTarget.between(before, after, urns)
+        self._target = FleetTarget.from_states(before, after, urns)
         self._prices = _find_prices(undisturbed.plan)
-        self._usual = self._build_outcome(HazardPlay(UNDISTURBED), undisturbed, self.jobs)
+        self._undisturbed_outcome = self._build_outcome(
+            HazardPlay(UNDISTURBED), undisturbed, self.jobs
+        )
         return undisturbed.plan
 
-    def _learn(
+    def _build_learned_plan(
         self, undisturbed: PlayedRun, plan: Plan, resources: Sequence[ResourceState]
     ) -> LearnedPlan:
         """Return the plan's requests in groups, and the owners of the GPUs of its resources."""
@@ -210,8 +212,8 @@ class _ShareRehearsal:
         changes = {change.urn: change for change in plan.changes}
         owners = _find_owners(resources, {*before.working, *after.working})
         for resource in resources:
-            found = find_dependency_urns(resource, provider=False)
-            self._dependencies.setdefault(resource.urn, set()).update(found)
+            dependency_urns = find_dependency_urns(resource, provider=False)
+            self._dependencies.setdefault(resource.urn, set()).update(dependency_urns)
         learned = LearnedPlan(changes, (), owners, before, after, undisturbed.samples)
         kinds_of_change = {point.group for point in undisturbed.points}
         limit = max(2, MOST_POINTS // max(1, len(kinds_of_change)))
@@ -221,7 +223,7 @@ class _ShareRehearsal:
     def _add_advice(self, outcome: HazardOutcome) -> HazardOutcome:
         """Return the outcome with the declarations that avoid its loss, the best first."""
         change = self._learned.changes.get(outcome.hazard.urn)
-        if change is None or not outcome.is_worse_than(self._usual):
+        if change is None or not outcome.is_worse_than(self._undisturbed_outcome):
             return outcome
         advice = []
         for alternative in list_alternatives(outcome, change):
@@ -229,7 +231,7 @@ class _ShareRehearsal:
             if other is None:
                 continue
             new_outcome = other.play_like(outcome)
-            if new_outcome is not None and avoids_loss(outcome, new_outcome):
+            if new_outcome is not None and has_less_loss(outcome, new_outcome):
                 advice.append(
                     Advice(
                         urn=alternative.urn,
@@ -258,7 +260,7 @@ class _ShareRehearsal:
                     self.player, selected=replace(selected, workspace=workspace), folder=folder
                 )
                 rehearsal = _ShareRehearsal(self.spec, self.server, player, self.jobs)
-                if isinstance(rehearsal.begin(), str):
+                if isinstance(rehearsal.play_undisturbed(), str):
                     rehearsal = None
         self._alternatives[key] = rehearsal
         return rehearsal
@@ -269,7 +271,7 @@ class _ShareRehearsal:
         The undisturbed outcome, if that hazard meets no request any more.
         """
         hazard = outcome.hazard
-        if self._usual.has_failed:
+        if self._undisturbed_outcome.has_failed:
             return None
         # Several outcomes of one resource have the same counterpart.
         key = (hazard.kind, hazard.urn)
@@ -281,7 +283,10 @@ class _ShareRehearsal:
             if play.hazard.urn == hazard.urn
         ]
         kills = self._take_kill_snapshots(plays)
-        outcomes = [self._usual, *(self._play_hazard(play, kills) for _, play in plays)]
+        outcomes = [
+            self._undisturbed_outcome,
+            *(self._play_hazard(play, kills) for _, play in plays),
+        ]
         self._counterparts[key] = max(outcomes, key=lambda item: item.severity)
         return self._counterparts[key]
 
@@ -358,8 +363,8 @@ class _ShareRehearsal:
         """Return by currency what the run costs more than the undisturbed one in the same time."""
         if not self._prices:
             return {}
-        until = max(samples[-1].at, self._undisturbed.samples[-1].at)
-        usual = sum_billed_hours(self._undisturbed.samples, until)
+        until = max(samples[-1].at, self._undisturbed_run.samples[-1].at)
+        usual = sum_billed_hours(self._undisturbed_run.samples, until)
         costs: dict[str, float] = {}
         for platform, hours in sum_billed_hours(samples, until).items():
             extra_hours = hours - usual.get(platform, 0.0)
@@ -393,7 +398,7 @@ def _start_known_jobs(server: Server, plan: Plan) -> Iterator[StartedJob]:
 
 def _find_owners(resources: Sequence[ResourceState], owners: set[Owner]) -> dict[str, Owner]:
     """Return the cluster or fabric of each resource with GPUs, by URN."""
-    found: dict[str, Owner] = {}
+    owners_by_urn: dict[str, Owner] = {}
     for resource in resources:
         kind = find_kind(resource.type)
         if kind is None or resource.delete:
@@ -401,8 +406,8 @@ def _find_owners(resources: Sequence[ResourceState], owners: set[Owner]) -> dict
         for name in _NAME_PROPERTIES:
             owner = (kind[0], str(resource.outputs.get(name) or resource.inputs.get(name) or ""))
             if owner in owners:
-                found.setdefault(resource.urn, owner)
-    return found
+                owners_by_urn.setdefault(resource.urn, owner)
+    return owners_by_urn
 
 
 def _find_urns_by_owner(
@@ -411,13 +416,13 @@ def _find_urns_by_owner(
     """Return the resources of each owner, with all resources that they depend on."""
     urns: dict[Owner, frozenset[str]] = {}
     for urn, owner in learned.owners.items():
-        found, pending = set(urns.get(owner, ())), [urn]
+        owner_urns, pending = set(urns.get(owner, ())), [urn]
         while pending:
             current = pending.pop()
-            if current not in found:
-                found.add(current)
+            if current not in owner_urns:
+                owner_urns.add(current)
                 pending += dependencies.get(current, ())
-        urns[owner] = frozenset(found)
+        urns[owner] = frozenset(owner_urns)
     return urns
 
 
@@ -429,8 +434,8 @@ def _find_prices(plan: Plan) -> dict[str, tuple[str, float]]:
             for expense in usage.expenses:
                 if expense.what == "gpus" and expense.hourly and expense.amount:
                     price = (expense.currency, expense.hourly / expense.amount)
-                    known = prices.get(expense.platform)
-                    if known is None or price[1] > known[1]:
+                    dearest_price = prices.get(expense.platform)
+                    if dearest_price is None or price[1] > dearest_price[1]:
                         prices[expense.platform] = price
     return prices
 

@@ -22,7 +22,7 @@ def sample(at: float, working: Mapping[Owner, int], urn: str = "") -> FleetState
 
 def aim(before: Mapping[Owner, int], after: Mapping[Owner, int]) -> FleetTarget:
     urns = {A: frozenset({"urn-a"}), B: frozenset({"urn-b"})}
-    return FleetTarget.between(sample(0, before), sample(1, after), urns)
+    return FleetTarget.from_states(sample(0, before), sample(1, after), urns)
 
 
 def test_gpus_that_the_plan_keeps_are_lost_while_they_do_not_work() -> None:

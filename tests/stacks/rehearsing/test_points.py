@@ -5,7 +5,7 @@ import pytest
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.rehearsal import Hazard, HazardKind, HazardOutcome
 from gpuform.stacks.engine.planning import Op
-from gpuform.stacks.rehearsing.advice import avoids_loss, list_alternatives
+from gpuform.stacks.rehearsing.advice import has_less_loss, list_alternatives
 from gpuform.stacks.rehearsing.fleet import FleetState, Owner
 from gpuform.stacks.rehearsing.hazards import LearnedPlan, list_plays
 from gpuform.stacks.rehearsing.operation import choose_changes
@@ -96,11 +96,11 @@ def test_a_replaced_cluster_may_be_replaced_create_first() -> None:
 
 def test_only_a_clear_gain_without_a_new_loss_is_advice() -> None:
     loss = build_outcome(lost_gpus=16, gpu_hours_without_work=40.0)
-    assert avoids_loss(loss, build_outcome())
-    assert avoids_loss(loss, build_outcome(lost_gpus=16, gpu_hours_without_work=6.0))
-    assert not avoids_loss(loss, build_outcome(lost_gpus=16, gpu_hours_without_work=39.0))
-    assert not avoids_loss(loss, build_outcome(jobs_ended=("train",)))
-    assert not avoids_loss(build_outcome(), build_outcome())
+    assert has_less_loss(loss, build_outcome())
+    assert has_less_loss(loss, build_outcome(lost_gpus=16, gpu_hours_without_work=6.0))
+    assert not has_less_loss(loss, build_outcome(lost_gpus=16, gpu_hours_without_work=39.0))
+    assert not has_less_loss(loss, build_outcome(jobs_ended=("train",)))
+    assert not has_less_loss(build_outcome(), build_outcome())
 
 
 def test_an_outcome_that_nobody_mends_is_worse_than_the_same_loss() -> None:
