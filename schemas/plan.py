@@ -405,6 +405,10 @@ class Plan(_PlanModel):
     gates: tuple[GateResult, ...] | None = Field(
         default=None, description="The results of the gates; null without gates."
     )
+    weakened_gates: tuple[str, ...] = Field(
+        default=(),
+        description="How the change removes or weakens gates of the revision of --gates-from.",
+    )
 
     @classmethod
     def from_changes(

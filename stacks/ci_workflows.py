@@ -186,8 +186,12 @@ def _build_github_values(clouds: Clouds) -> dict[str, Any]:
         # GitHub gives a job the token for the sign-in only with this permission.
         return f"\n{' ' * indent}id-token: write # to sign in" if clouds.names else ""
 
+    setup = "\n".join(_read_template_part("github", name) for name in parts)
+    no_credentials = "persist-credentials: false"
+    history = f"{no_credentials}\n          fetch-depth: 0 # the base branch: its gates judge"
     return {
-        "setup": "\n".join(_read_template_part("github", name) for name in parts),
+        "setup": setup,
+        "setup_with_history": setup.replace(no_credentials, history),
         "credentials": "\n".join(
             f"          {variable}: ${{{{ secrets.{variable} }}}}" for variable in names
         ),

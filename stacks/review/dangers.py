@@ -35,6 +35,7 @@ class Risk(StrEnum):
     ENDS_JOBS = "ends_jobs"
     RETAINS = "retains"
     GONE = "gone"
+    WEAKENS_GATES = "weakens_gates"
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,8 +102,9 @@ class StackFacts:
 
     @property
     def dangers(self) -> int:
-        """Return how many changes are dangerous."""
-        return sum(subject.danger is not None for subject in self.subjects)
+        """Return how many changes are dangerous, weakened gates included."""
+        of_resources = sum(subject.danger is not None for subject in self.subjects)
+        return of_resources + len(self.plan.weakened_gates)
 
     @cached_property
     def counts(self) -> Mapping[PlanAction, int]:
@@ -253,6 +254,11 @@ class Review:
         return sum(len(stack.plan.unchecked) for stack in self.stacks)
 
     @property
+    def weakened_gates(self) -> int:
+        """Count the weakened gates of all plans."""
+        return sum(len(stack.plan.weakened_gates) for stack in self.stacks)
+
+    @property
     def is_stopped(self) -> bool:
         """Return True if a gate blocks one or all of the plans."""
         gates = self.combined.gates if self.combined else ()
@@ -336,6 +342,15 @@ def format_gate_counts(facts: StackFacts | Review) -> str:
         gates += facts.combined.gates
     words = Counter(map(format_gate_verdict, gates))
     return ", ".join(f"{count} {word}" for word, count in words.items())
+
+
+def format_weakened_gates(review: Review) -> str:
+    """Format a warning that the change under review weakens the gates which judge it."""
+    count = review.weakened_gates
+    return (
+        f"This change removes or weakens gates, in {count} {'way' if count == 1 else 'ways'}: see "
+        "the dangerous changes."
+    )
 
 
 def describe_validity(review: Review) -> str:

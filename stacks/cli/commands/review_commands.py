@@ -77,6 +77,12 @@ def add_code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Evaluate the gates of this file, instead of those of the projects.",
 )
 @click.option(
+    "--gates-from",
+    metavar="REF",
+    help="Evaluate the gates, prices and policies of this project at a git revision, such as "
+    "origin/main, and show gates that the folder removes or weakens as dangerous.",
+)
+@click.option(
     "--allow",
     multiple=True,
     metavar="gate:NAME",
@@ -109,6 +115,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     output: Path | None,
     detailed_exitcode: bool,
     gates: Path | None,
+    gates_from: str | None,
     allow: tuple[str, ...],
     fail_on_danger: bool,
     require_checks: bool,
@@ -143,8 +150,10 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
 
     if label and not to_post:
         raise click.UsageError("--label requires --post")
+    if gates is not None and gates_from is not None:
+        raise click.UsageError("--gates cannot be combined with --gates-from: leave one out")
     with open_session() as session:
-        built_review = build_review(files, gates, allow, session.environ)
+        built_review = build_review(files, gates, allow, session.environ, gates_from)
         write_review(built_review, form, output, session)
         if to_post:
             from gpuform.stacks.cli.commands.review_gates import publish_review  # noqa: PLC0415 - as above

@@ -17,6 +17,7 @@ from gpuform.stacks.code_hosts.posting import label_pull_request, post_review
 from gpuform.stacks.code_hosts.review_target import ReviewFlags, ReviewTarget, find_review_target
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
+from gpuform.stacks.gates.base_branch import open_project_gates
 from gpuform.stacks.gates.evaluating import GateEvaluator, allow_gates
 from gpuform.stacks.gates.file import Gate, read_gates, read_project_gates
 from gpuform.stacks.pricing.plan_costs import add_prices
@@ -27,9 +28,15 @@ from gpuform.stacks.review.previews import read_plans
 
 
 def build_review(
-    files: Sequence[str], gates: Path | None, allow: Sequence[str], environ: Mapping[str, str]
+    files: Sequence[str],
+    gates: Path | None,
+    allow: Sequence[str],
+    environ: Mapping[str, str],
+    gates_from: str | None = None,
 ) -> Review:
     """Read the plans of the files, evaluate the gates, and return the review.
+
+    The gates are those of the file `gates`, of the git revision `gates_from`, or of the plans.
 
     The files are plans of one stack each, or one multi-stack plan. Gates over all stacks keep their
     results, except that `allow` counts for them.
@@ -44,7 +51,7 @@ def build_review(
     (first, *others) = read_plans_of_files
     if isinstance(first, StacksPlan) and not others:
         allowed = RunContext(environ).with_permissions(allow).permissions
-        plans = tuple(evaluate_gates(first.plans, gates, allow, environ))
+        plans = tuple(evaluate_gates(first.plans, gates, allow, environ, gates_from))
         workspace_gates = None if first.gates is None else allow_gates(first.gates, allowed)
         return Review.from_stacks_plan(
             first.model_copy(update={"plans": plans, "gates": workspace_gates}), files[0]
@@ -55,19 +62,23 @@ def build_review(
             hint = "review this file alone"
             raise EngineError(f"{name} is a plan of several stacks", hint=hint)
         single_stack_plans.append(plan)
-    return Review(
-        list(map(StackFacts, evaluate_gates(single_stack_plans, gates, allow, environ), files))
-    )
+    evaluated = evaluate_gates(single_stack_plans, gates, allow, environ, gates_from)
+    return Review(list(map(StackFacts, evaluated, files)))
 
 
 def evaluate_gates(
-    plans: Sequence[Plan], file: Path | None, allow: Sequence[str], environ: Mapping[str, str]
+    plans: Sequence[Plan],
+    file: Path | None,
+    allow: Sequence[str],
+    environ: Mapping[str, str],
+    gates_from: str | None = None,
 ) -> list[Plan]:
     """Return the plans with the results of their gates.
 
-    The gates are read from `file`. Without a file, a plan keeps the results that it has. A plan
-    without results is then evaluated by the gates of the project in the current folder, if it is a
-    plan of this project. A gate that `allow` or the environment names does not block.
+    The gates are read from `file`, or from the git revision `gates_from`. Without both, a plan
+    keeps the results that it has. A plan without results is then evaluated by the gates of the
+    project in the current folder, if it is a plan of this project. A gate that `allow` or the
+    environment names does not block.
 
     Raises:
         EngineError: a file of gates or prices is wrong.
@@ -76,7 +87,31 @@ def evaluate_gates(
     if file is not None:
         evaluator = GateEvaluator(_read_gates(file), allowed, file.parent)
         return [evaluator.evaluate(plan) for plan in plans]
+    if gates_from is not None:
+        return _evaluate_base_gates(plans, gates_from, allowed)
     return [_allow_gates(_evaluate_project_gates(plan), allowed) for plan in plans]
+
+
+def _evaluate_base_gates(
+    plans: Sequence[Plan], revision: str, allowed: frozenset[str]
+) -> list[Plan]:
+    """Evaluate the gates that this folder's project has at a git revision.
+
+    Raises:
+        EngineError: a plan is of another project, or git cannot show the revision.
+    """
+    project = find_project(Path.cwd())
+    for plan in plans:
+        if plan.project != project.name:
+            raise EngineError(
+                f"the plan of {plan.project}/{plan.stack} is not one of project {project.name}, "
+                "whose gates --gates-from reads",
+                hint="run the command in the folder of the plan's project",
+            )
+    with open_project_gates(project, revision) as base:
+        evaluator = GateEvaluator(base.gates, allowed, base.program)
+        update = {"weakened_gates": base.weakened}
+        return [evaluator.evaluate(plan.model_copy(update=update)) for plan in plans]
 
 
 def _read_gates(file: Path) -> Sequence[Gate]:

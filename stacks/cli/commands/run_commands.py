@@ -42,6 +42,10 @@ def _run_command(options: RunOptions, flags: dict[str, Any]) -> int:
     reject_filter_without_all(every_stack=multi_stack_flags is not None, filters=flags["filters"])
     arguments = RunArguments.from_flags(options, flags)
     options = arguments.options
+    if options.gates_from is not None and multi_stack_flags is not None:
+        raise click.UsageError(
+            "--gates-from cannot be combined with --all: preview each stack with --stack"
+        )
     if options.exclude and (options.target or options.target_replace):
         raise click.UsageError("--exclude cannot be combined with --target or --target-replace")
     with open_session() as session:
@@ -129,6 +133,12 @@ _ALLOW = click.option(
     multiple=True,
     metavar="NAME",
     help="Allow a refused action, such as destroy-reserved, for this run only.",
+)
+_GATES_FROM = click.option(
+    "--gates-from",
+    metavar="REF",
+    help="Evaluate the gates, prices and policies of this git revision, such as origin/main, and "
+    "show gates that the working folder removes or weakens as dangerous.",
 )
 _TARGET_FLAGS = (
     click.option(
@@ -252,6 +262,7 @@ _CHECK_PLAN = click.option(
     _EXPECT_NO_CHANGES,
     _DETAILED_EXITCODE,
     _ALLOW,
+    _GATES_FROM,
     require_checks_flag,
     *_TARGET_FLAGS,
     *_REPLACE_FLAGS,
@@ -294,6 +305,7 @@ def preview(**flags: Any) -> int:
     _REFRESH,
     _EXPECT_NO_CHANGES,
     _ALLOW,
+    _GATES_FROM,
     require_checks_flag,
     *_TARGET_FLAGS,
     *_REPLACE_FLAGS,
@@ -328,6 +340,7 @@ def up(**flags: Any) -> int:
     _PREVIEW_ONLY,
     _EXPECT_NO_CHANGES,
     _ALLOW,
+    _GATES_FROM,
     *_TARGET_FLAGS,
     _RUN_PROGRAM,
     _CLEAR_PENDING,
@@ -360,6 +373,7 @@ def refresh(**flags: Any) -> int:
     _PREVIEW_ONLY,
     _REFRESH,
     _ALLOW,
+    _GATES_FROM,
     require_checks_flag,
     *_TARGET_FLAGS,
     _EXCLUDE_PROTECTED,

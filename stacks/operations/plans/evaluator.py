@@ -13,6 +13,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.gates.base_branch import ProjectGates
 from gpuform.stacks.gates.certifications import add_unreachable_platforms, check_certifications
 from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import read_project_gates
@@ -33,6 +34,7 @@ class PlanEvaluator:
     gate_evaluator: GateEvaluator
     clock: Clock
     rehearse: Callable[[Plan], Rehearsal | None] = lambda _plan: None
+    weakened_gates: tuple[str, ...] = ()
 
     @classmethod
     def load(
@@ -40,8 +42,9 @@ class PlanEvaluator:
         stack: Stack,
         allowed: Collection[str],
         rehearse: Callable[[Plan], Rehearsal | None] = lambda _plan: None,
+        project_gates: ProjectGates | None = None,
     ) -> Self:
-        """Read the project's price book and gates.
+        """Read the project's price book and gates, or those of `project_gates`.
 
         `allowed` names the permissions of the run; a permission `gate:NAME` lets the plan pass that
         gate. `rehearse` returns the rehearsal of a plan with changes, or None.
@@ -50,16 +53,21 @@ class PlanEvaluator:
             EngineError: a file is wrong, and the error names the line; or a permission `gate:NAME`
                 names no gate of the project.
         """
-        directory = stack.project.directory
+        project = stack.project
+        if project_gates is None:
+            gates = read_project_gates(project.directory)
+            project_gates = ProjectGates(gates, project.directory, project.program)
         run_context = stack.run_context
         settings = Settings(config=read_config(stack).get, environ=run_context.environ)
         # A replaced object that waits for its deletion has the URN of its successor.
         ids = {entry.urn: entry.id for entry in stack.snapshot.resources if not entry.delete}
-        gates = read_project_gates(directory)
         monitoring = UsageMonitor(settings, ids)
-        gate_evaluator = GateEvaluator(gates, allowed, stack.project.program, monitoring)
+        gate_evaluator = GateEvaluator(
+            project_gates.gates, allowed, project_gates.program, monitoring
+        )
         clock = synchronize_clock(run_context.clock)
-        return cls(PriceBook.read(directory), gate_evaluator, clock, rehearse)
+        book = PriceBook.read(project_gates.directory)
+        return cls(book, gate_evaluator, clock, rehearse, project_gates.weakened)
 
     @classmethod
     def load_prices(cls, stack: Stack) -> Self:
@@ -99,6 +107,7 @@ class PlanEvaluator:
         plan = add_costs(plan, steps, self.book).model_copy(update={"notices": notices, **evidence})
         if plan.has_changes and not plan.errors:
             plan = plan.model_copy(update={"rehearsal": self.rehearse(plan)})
+        plan = plan.model_copy(update={"weakened_gates": self.weakened_gates})
         plan = self.gate_evaluator.evaluate(plan)
         monitoring = self.gate_evaluator.monitoring
         if monitoring is None:

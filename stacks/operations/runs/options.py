@@ -25,6 +25,8 @@ class RunOptions:
         expect_no_changes: return UNEXPECTED_CHANGES if there are any.
         emulate: run on the emulator of the project.
         allow: names of permissions.
+        gates_from: the git revision whose gates, prices and policies judge the plan; None for
+            those of the folder.
         event_log: the file of Pulumi's event log.
         profile: the file of a trace of the run's requests.
         target: URNs, names and patterns of the resources that the run is limited to.
@@ -63,6 +65,7 @@ class RunOptions:
     expect_no_changes: bool = False
     emulate: bool = False
     allow: tuple[str, ...] = ()
+    gates_from: str | None = None
     event_log: Path | None = None
     profile: Path | None = None
     target: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ from gpuform.stacks.engine.planning import EventBus, Listener, PlanConstraint
 from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import StackLock
+from gpuform.stacks.gates.base_branch import open_project_gates
 from gpuform.stacks.gates.evaluating import list_blocking_gates
 from gpuform.stacks.operations.config_setting import set_config_values
 from gpuform.stacks.operations.opening.environments import enter_environment
@@ -138,7 +139,12 @@ def run_operation(
         log, restart_log = resources.enter_context(_open_event_log(options.event_log))
         resources.enter_context(_write_profile(options.profile))
         rehearse = partial(_find_rehearsal, selected, callbacks, saved_plan)
-        evaluator = PlanEvaluator.load(stack, stack.run_context.permissions, rehearse)
+        project_gates = resources.enter_context(
+            open_project_gates(stack.project, options.gates_from)
+        )
+        evaluator = PlanEvaluator.load(
+            stack, stack.run_context.permissions, rehearse, project_gates
+        )
         result = PlannedRun(
             selected,
             options,

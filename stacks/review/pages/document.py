@@ -22,6 +22,7 @@ from gpuform.stacks.review.facts import (
     format_gate_counts,
     format_gpu_changes,
     format_planned_counts,
+    format_weakened_gates,
     to_property_change,
 )
 from gpuform.stacks.review.rehearsal_text import format_outcomes, format_verdict
@@ -171,6 +172,7 @@ FACTS: Final[Filters] = {
     "planned_text": format_planned_counts,
     "short_type": short_type,
     "unchecked_line": format_unchecked_warning,
+    "weakened_text": format_weakened_gates,
     "validity": lambda review: FAILED_NEXT_STEP if review.has_failed else describe_validity(review),
 }
 """Template filters that all formats share, so that they use the same words."""
@@ -233,6 +235,11 @@ def _build_items(review: Review, pieces: Any) -> dict[str, list[Item]]:
     is_multi_stack = len(review.stacks) > 1
     items: dict[str, list[Item]] = {name: [] for name in _SHARES}
     _add_combined_items(review, pieces, items)
+    for stack in review.stacks:
+        items["dangerous"] += [
+            Item(partial(_render_piece, pieces.weakened, stack, text, is_multi_stack))
+            for text in stack.plan.weakened_gates
+        ]
     for stack, subject in review.subjects:
         facts = (stack, subject, is_multi_stack)
         item = Item(

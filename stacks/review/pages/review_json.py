@@ -5,7 +5,7 @@ Called by `gpuform review --format json`.
 
 from typing import Any, Final
 
-from gpuform.stacks.review.dangers import list_forcing_paths
+from gpuform.stacks.review.dangers import Risk, list_forcing_paths
 from gpuform.stacks.review.facts import GpuCount, Review, RiskyChange, StackFacts
 
 FORMAT_VERSION: Final = "1"
@@ -31,7 +31,10 @@ def _stack_to_json(stack: StackFacts) -> dict[str, Any]:
         "operation": stack.plan.operation,
         "errors": [*stack.plan.errors],
         **_totals_to_json(stack),
-        "dangers": [_danger_to_json(subject) for subject in stack.subjects if subject.danger],
+        "dangers": [
+            *map(_weakened_gate_to_json, stack.plan.weakened_gates),
+            *(_danger_to_json(subject) for subject in stack.subjects if subject.danger),
+        ],
         "stopped_by": [gate.name for gate in stack.plan.gates or () if gate.is_blocking],
         "command": stack.command,
         "plan": stack.plan.model_dump(),
@@ -50,6 +53,18 @@ def _totals_to_json(facts: StackFacts | Review) -> dict[str, Any]:
 def _gpus_to_json(gpu_count: GpuCount) -> dict[str, Any]:
     """Return a count of GPUs as JSON; `exact` is false if a part of the number is unknown."""
     return {"count": gpu_count.known, "exact": gpu_count.exact}
+
+
+def _weakened_gate_to_json(text: str) -> dict[str, Any]:
+    """Return a weakened gate in the form of a dangerous change, without a resource."""
+    return {
+        "urn": "",
+        "action": "",
+        "risk": str(Risk.WEAKENS_GATES),
+        "text": text,
+        "forced_by": [],
+        "gpus_removed": 0,
+    }
 
 
 def _danger_to_json(subject: RiskyChange) -> dict[str, Any]:

@@ -90,7 +90,10 @@ def render_dangers(review: Review, paint: Paint = PLAIN) -> Iterator[str]:
 
 
 def format_dangers(review: Review) -> Iterator[str]:
-    """Yield a line for each danger: `delete train: destroys 16 GPUs`."""
+    """Yield a line for each danger: weakened gates first, then `delete train: destroys 16 GPUs`."""
+    for stack in review.stacks:
+        where = f" (in {stack.name})" if len(review.stacks) > 1 else ""
+        yield from (f"{text}{where}" for text in stack.plan.weakened_gates)
     for stack, subject in review.subjects:
         change, danger = subject.change, subject.danger
         if danger is not None:

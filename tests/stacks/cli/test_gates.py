@@ -1,6 +1,7 @@
 """Test gates and costs in `preview`, `up`, `destroy` and `review`."""
 
 import json
+import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -282,3 +283,53 @@ def test_a_secret_gpu_type_stays_secret_in_resource_usage(
     applied_project.save_plan()
     assert "H200_SXM" not in (applied_project.project / "plan.json").read_text()
     assert "H200_SXM" not in applied_project.run("preview").out
+
+
+def commit(folder: Path) -> None:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    for arguments in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "Begin"]):
+        subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.mark.slow
+def test_gates_that_a_change_removes_still_judge_it(applied_project: PlannedProject) -> None:
+    """A hostile branch deletes its gates, empties its policies and declares capacity as free."""
+    project = applied_project.project
+    (project / "prices.yaml").write_text(PRICES)
+    (project / "policies.py").write_text("def none(plan):\n    yield 'never'\n")
+    budget = "budget: {max_hourly_cost: {amount: 50, currency: USD}}"
+    write_gates(applied_project, FEW, budget, "own: {python: 'policies:none'}")
+    commit(project)
+    (project / "gates.yaml").unlink()
+    (project / "policies.py").write_text("def none(plan):\n    return []\n")
+    (project / "prices.yaml").write_text(PRICES.replace("per_hour: 3", "per_hour: 0"))
+    applied_project.run("config", "set", "gpus", "24")
+
+    assert applied_project.run("preview").code == 0, "the branch has no gates of its own"
+    ran = applied_project.run("preview", "--gates-from", "HEAD", "--save-plan", "plan.json")
+    assert ran.code == 5
+    assert "gate budget: stops the plan: the plan costs 72.50 USD/h" in ran.err
+    assert "gate own: stops the plan: never" in ran.err
+    sent = get_sent_changes(applied_project)
+    up = applied_project.run("up", "--yes", "--plan", "plan.json", "--gates-from", "HEAD")
+    assert (up.code, get_sent_changes(applied_project)) == (5, sent)
+
+    dangers = [
+        *(f"gate {name}: is removed" for name in ("few", "budget", "own")),
+        "gate own: its rule in policies.py is changed",
+        "gate budget: prices.yaml is changed, by which costs are computed",
+    ]
+    for form in ("text", "github", "gitlab", "markdown", "html", "json"):
+        reviewed = applied_project.run("review", "plan.json", "-f", form)
+        positions = [reviewed.out.find(danger) for danger in dangers]
+        assert -1 not in positions, form
+        assert max(positions) < reviewed.out.find("num_gpus"), form
+    assert reviewed.json["stacks"][0]["dangers"][0]["risk"] == "weakens_gates"
+    assert (
+        "removes or weakens gates, in 5 ways"
+        in (applied_project.run("review", "plan.json", "-f", "github").out.partition("##")[0])
+    )
+    allowed = ("--allow", "gate:budget", "--allow", "gate:own")
+    assert applied_project.run("review", "plan.json", "--fail-on-danger", *allowed).code == 3
+    again = applied_project.run("review", "plan.json", "--gates-from", "HEAD", "-f", "json").json
+    assert again["stacks"][0]["stopped_by"] == ["budget", "own"]

@@ -40,6 +40,16 @@ class Runner:
             subprocess.run(command, check=True, env=self.build_environ({}))
         return folder
 
+    def find_base(self, commit: str) -> str:
+        """Return the commit that a push of `commit` finds on the default branch."""
+        listed = subprocess.run(
+            ["git", "-C", str(self.origin), "rev-list", "--first-parent", "-n2", commit],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return listed.stdout.split()[-1]
+
     def run_script(self, script: str, folder: Path, environ: Mapping[str, str]) -> int:
         ran = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
@@ -95,7 +105,7 @@ class GitHubRunner(Runner):
                 "event_name": event,
                 "repository": "o/r",
                 "token": TOKEN,
-                "event": {"pull_request": pull} if pull else {},
+                "event": {"pull_request": pull} if pull else {"before": self.find_base(commit)},
             },
             "secrets": self.secrets,
             "vars": {"PULUMI_BACKEND_URL": self.backend},
@@ -167,6 +177,7 @@ class GitLabRunner(Runner):
             "CI_PROJECT_ID": "7",
             "CI_PIPELINE_SOURCE": source,
             "CI_COMMIT_SHA": commit,
+            "CI_COMMIT_BEFORE_SHA": self.find_base(commit),
             "CI_COMMIT_BRANCH": "main" if source == "push" else "",
             "GITLAB_TOKEN": TOKEN,
             "PULUMI_BACKEND_URL": self.backend,
