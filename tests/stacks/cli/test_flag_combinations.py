@@ -138,6 +138,7 @@ VALUES: Final[Mapping[str, str]] = {
     "--forge-url": "http://127.0.0.1:9",
     "--from-backup": "1",
     "--gates": "rules.yaml",
+    "--gates-from": "HEAD",
     "--gpu": "H100_SXM",
     "--hazards": "none",
     "--id": "6f3a1c52-0000-4000-8000-000000000000",
