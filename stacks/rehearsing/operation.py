@@ -7,7 +7,7 @@ replaces each secret by a placeholder before anything is written for the process
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -23,8 +23,8 @@ from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, Unpl
 from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import StackSettings, is_secure
-from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import Backend, read_sealed
+from gpuform.stacks.engine.state import ResourceState, load_checkpoint
+from gpuform.stacks.engine.store import read_sealed
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
@@ -38,6 +38,7 @@ from gpuform.stacks.rehearsing.worker import (
     ShareReport,
     rehearse_share,
 )
+from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.testing.case_run import CaseRunSpec
 from gpuform.stacks.testing.processes import (
     ProcessRegistry,
@@ -145,12 +146,13 @@ def _build_specs(
     """Write the sealed state, and yield what each process plays, in a folder of its own."""
     state_file = folder / "state.json"
     has_state = _write_sealed_state(stack, state_file, chosen)
-    dependents = tuple(_write_dependents(stack, folder)) if has_state else ()
+    references = _read_references(stack, plan)
+    required, dependents = _write_other_states(stack, folder, references)
     project = stack.workspace.project
     inputs = CaseInputs(
         stack=stack.name,
         secrets=_build_secret_placeholders(stack),
-        stack_references=_read_references(stack, plan),
+        stack_references=references,
     )
     run_options = _build_run_options(plan, options, project.directory)
     if chosen is not None:
@@ -168,7 +170,8 @@ def _build_specs(
             inputs,
             has_predecessor=False,
             state=state_file if has_state else None,
-            dependents=dependents,
+            dependents=dependents if has_state else (),
+            required=required,
         )
         yield RehearsalSpec(
             case, plan, run_options, options.hazards, options.seed, share, options.jobs
@@ -256,14 +259,20 @@ def _write_sealed_state(stack: SelectedStack, file: Path, chosen: frozenset[str]
     return True
 
 
-def _write_dependents(stack: SelectedStack, folder: Path) -> Iterator[Path]:
-    """Write the sealed states of the backend's other stacks that use objects of the stack.
+def _write_other_states(
+    stack: SelectedStack, folder: Path, references: Mapping[str, Any]
+) -> tuple[list[Path], list[Path]]:
+    """Write the sealed states of the backend's other stacks that have to do with the stack.
 
-    A platform refuses, for example, to delete a volume that the cluster of another stack mounts.
+    The first files have the objects that the stack uses, such as a volume that its cluster mounts.
+    The others are the states of stacks that use objects of the stack: a platform refuses, for
+    example, to delete a volume that the cluster of another stack mounts.
     """
     backend, project = stack.workspace.backend, stack.workspace.project.name
-    own = read_sealed(backend, project, stack.name).snapshot.resources
-    ids = [item.id.encode() for item in own if item.id and len(item.id) >= _SHORTEST_ID]
+    own_data = backend.read(project, stack.name) or b""
+    own_ids = _list_ids(read_sealed(backend, project, stack.name).snapshot.resources)
+    used_text = json.dumps(references) + own_data.decode(errors="replace")
+    required, dependents = [], []
     for number, full_name in enumerate(backend.list_stacks()):
         _, other_project, other_stack = full_name.split("/")
         if (other_project, other_stack) == (project, stack.name):
@@ -271,12 +280,27 @@ def _write_dependents(stack: SelectedStack, folder: Path) -> Iterator[Path]:
         # A damaged state of another stack is no reason to refuse this one's rehearsal.
         with suppress(EngineError):
             data = backend.read(other_project, other_stack) or b""
-            if any(id_ in data for id_ in ids):
-                deployment = load_checkpoint(data).latest
-                document = {"version": json.loads(data)["version"], "deployment": deployment}
-                file = folder / f"dependent-{number}.json"
-                file.write_text(json.dumps(_drop_ciphertexts(document)), encoding="utf-8")
-                yield file
+            other = read_sealed(backend, other_project, other_stack).snapshot.resources
+            used = frozenset(urn for id_, urn in _list_ids(other).items() if id_ in used_text)
+            if not used and not any(id_.encode() in data for id_ in own_ids):
+                continue
+            deployment = _drop_ciphertexts(load_checkpoint(data).latest)
+            if used:
+                deployment["resources"] = _keep_resources(deployment["resources"], used)
+            document = {"version": json.loads(data)["version"], "deployment": deployment}
+            file = folder / f"other-{number}.json"
+            file.write_text(json.dumps(document), encoding="utf-8")
+            (required if used else dependents).append(file)
+    return required, dependents
+
+
+def _list_ids(resources: Iterable[ResourceState]) -> dict[str, str]:
+    """Return the URN of each object of a state by its id; short ids may be any text."""
+    return {
+        item.id: item.urn
+        for item in resources
+        if item.id and len(item.id) >= _SHORTEST_ID and not item.external and find_kind(item.type)
+    }
 
 
 _SHORTEST_ID: Final = 8
@@ -315,18 +339,23 @@ def _replace_secure(value: Any) -> Any:
 
 def _read_references(stack: SelectedStack, plan: Plan) -> dict[str, dict[str, Any]]:
     """Return the outputs of the stacks that the plan reads, by PROJECT/STACK, without secrets."""
-    backend = stack.workspace.backend
     names = [name.removeprefix("organization/") for name in plan.stack_references]
-    return {name: _read_outputs(backend, name) for name in names}
+    return {name: _read_outputs(stack, name) for name in names}
 
 
-def _read_outputs(backend: Backend, name: str) -> dict[str, Any]:
-    """Return the outputs of PROJECT/STACK, with placeholders for secrets; {} without a state."""
+def _read_outputs(stack: SelectedStack, name: str) -> dict[str, Any]:
+    """Return the outputs of PROJECT/STACK, with placeholders for secrets; {} without a state.
+
+    In a preview of several stacks these are the planned outputs, without the unknown ones.
+    """
     project, _, other_stack = name.partition("/")
-    if not backend.exists(project, other_stack):
-        return {}
-    resources = read_sealed(backend, project, other_stack).snapshot.resources
-    root = next((item.outputs for item in resources if item.type == STACK_TYPE), {})
+    root = stack.planned_outputs(project, other_stack) if stack.planned_outputs else None
+    if root is None:
+        backend = stack.workspace.backend
+        if not backend.exists(project, other_stack):
+            return {}
+        resources = read_sealed(backend, project, other_stack).snapshot.resources
+        root = next((item.outputs for item in resources if item.type == STACK_TYPE), {})
     return {
         key: SECRET_PLACEHOLDER if output.secret else output.value
         for key, output in convert_outputs(root).items()

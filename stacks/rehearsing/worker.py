@@ -21,6 +21,7 @@ from gpuform.schemas.rehearsal import (
     HazardKind,
     HazardOutcome,
 )
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.rehearsing.advice import (
@@ -117,7 +118,11 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
     os.fsync = _ignore_sync
     with serve_emulator(spec.case, in_memory=True, seed=f"gpuform rehearse {spec.seed}") as server:
         server.clock.smallest_wait = RESOLUTION_S
-        return _ShareRehearsal.prepare(spec, server).play_share(send)
+        try:
+            rehearsal = _ShareRehearsal.prepare(spec, server)
+        except EngineError as error:
+            return ShareReport({}, failure=error.message)
+        return rehearsal.play_share(send)
 
 
 _CREDENTIAL_NAME: Final = re.compile(

@@ -54,8 +54,9 @@ from gpuform.stacks.testing.seeding import (
     find_last_change,
     get_stack_and_project,
     read_state,
-    seed_dependents,
+    replace_ids,
     seed_emulator,
+    seed_objects,
 )
 
 STACK: Final = "test"
@@ -88,6 +89,8 @@ class CaseRunSpec:
         environ: variables added to the environment of the run.
         dependents: the paths of states of other stacks; their objects that use those of `state`
             are on the emulator, too.
+        required: the paths of states of other stacks, whose objects the stack uses; all of these
+            objects are on the emulator.
     """
 
     project: Path
@@ -98,6 +101,7 @@ class CaseRunSpec:
     state: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
     dependents: Sequence[Path] = ()
+    required: Sequence[Path] = ()
 
 
 def run_case(spec: CaseRunSpec, on_plan: Callable[[Plan], None]) -> RunReport:
@@ -260,20 +264,25 @@ class CaseStack:
             workspace.create_stack(self._name, lambda: "")
             (spec.folder / _STACK_NAME_FILE).write_text(self._name)
         self._write_config()
+        selected = SelectedStack(workspace, self._name)
+        emulator_ids: Mapping[str, str] = {}
+        with _convert_to_case_error("start", "state"):
+            for file in spec.required:
+                other_state = read_state(file.read_bytes(), file.name)
+                emulator_ids = seed_objects(selected.open(), other_state, emulator_ids)
         for name, outputs in (spec.inputs.stack_references or {}).items():
             with _convert_to_case_error("stack_references", name):
-                self._create_referenced_stack(name, outputs)
+                self._create_referenced_stack(name, replace_ids(outputs, emulator_ids))
         self._check_permissions()
-        selected = SelectedStack(workspace, self._name)
         if state is not None:
             # Ages of the state's objects are counted from its last change on.
             server.clock.advance_to(find_last_change(state) or 0.0)
             declared_inputs = self._collect_declared_inputs(selected)
             with _convert_to_case_error("start", "state"):
-                emulator_ids = seed_emulator(selected.open(), state, declared_inputs)
+                emulator_ids = seed_emulator(selected.open(), state, declared_inputs, emulator_ids)
                 for file in spec.dependents:
                     other_state = read_state(file.read_bytes(), file.name)
-                    seed_dependents(selected.open(), other_state, emulator_ids)
+                    seed_objects(selected.open(), other_state, emulator_ids, only_dependents=True)
         self.collect_secrets()
         return selected
 

@@ -107,21 +107,25 @@ def get_stack_and_project(snapshot: Snapshot) -> tuple[str, str]:
 
 
 def seed_emulator(
-    stack: Stack, snapshot: Snapshot, declared_inputs: Mapping[str, PropertyMap]
+    stack: Stack,
+    snapshot: Snapshot,
+    declared_inputs: Mapping[str, PropertyMap],
+    emulator_ids: Mapping[str, str],
 ) -> Mapping[str, str]:
     """Create the objects of a state on the emulator, and save the state as the stack's own.
 
-    Returns the emulator's ids by those of the state.
+    Returns the emulator's ids by those of the states, with the given ones.
 
     Args:
         stack: the stack, which has no state yet.
         snapshot: the exported state; its pending operations are dropped.
         declared_inputs: the inputs that the program declares, by URN, for the secrets of the state.
+        emulator_ids: the ids of objects that the emulator has already, by those of the states.
 
     Raises:
         SeedError: the emulator cannot create an object.
     """
-    seeder = _Seeder.for_stack(stack, declared_inputs)
+    seeder = _Seeder.for_stack(stack, declared_inputs, emulator_ids)
     resources = [seeder.create_object(resource) for resource in snapshot.resources]
     # Later runs refuse a stack whose objects are elsewhere: these are on the emulator.
     record_environment(stack.get_intents().records, StackEnvironment(emulated=True, emulator=""))
@@ -130,22 +134,36 @@ def seed_emulator(
     return seeder.emulator_ids
 
 
-def seed_dependents(stack: Stack, snapshot: Snapshot, emulator_ids: Mapping[str, str]) -> None:
-    """Create the objects of another stack's state that use objects which the emulator has.
+def seed_objects(
+    stack: Stack,
+    snapshot: Snapshot,
+    emulator_ids: Mapping[str, str],
+    *,
+    only_dependents: bool = False,
+) -> Mapping[str, str]:
+    """Create the objects of another stack's state on the emulator.
+
+    Returns the emulator's ids by those of the states, with the given ones.
 
     Args:
-        stack: the stack whose objects the emulator has; its state stays as it is.
+        stack: the stack with the configuration; its state stays as it is.
         snapshot: the state of the other stack.
-        emulator_ids: the emulator's ids by those of the states.
+        emulator_ids: the ids of objects that the emulator has already, by those of the states.
+        only_dependents: create only objects that use one which the emulator has.
 
     Raises:
         SeedError: the emulator cannot create an object.
     """
-    seeder = _Seeder.for_stack(stack, {})
-    seeder.emulator_ids.update(emulator_ids)
+    seeder = _Seeder.for_stack(stack, {}, emulator_ids)
     for resource in snapshot.resources:
-        if seeder.uses_emulated_object(resource):
+        if not only_dependents or seeder.uses_emulated_object(resource):
             seeder.create_object(resource)
+    return seeder.emulator_ids
+
+
+def replace_ids(properties: Mapping[str, Any], emulator_ids: Mapping[str, str]) -> dict[str, Any]:
+    """Return the properties with the states' ids replaced by the emulator's, at any depth."""
+    return {name: _replace_ids_in(value, emulator_ids) for name, value in properties.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +176,12 @@ class _Seeder:
     """The emulator's ids by those of the state."""
 
     @classmethod
-    def for_stack(cls, stack: Stack, declared_inputs: Mapping[str, PropertyMap]) -> "_Seeder":
+    def for_stack(
+        cls,
+        stack: Stack,
+        declared_inputs: Mapping[str, PropertyMap],
+        emulator_ids: Mapping[str, str],
+    ) -> "_Seeder":
         """Return a seeder with the stack's configuration and its own empty records of creates."""
         # Nobody resumes these creates: they all end before the run starts.
         intents = Intents(EphemeralRecords())
@@ -170,7 +193,7 @@ class _Seeder:
             lambda urn, timeout: ProviderContext(urn, timeout=timeout, run=run, intents=intents),
             run,
         )
-        return cls(host, declared_inputs, {})
+        return cls(host, declared_inputs, dict(emulator_ids))
 
     def create_object(self, resource: ResourceState) -> ResourceState:
         """Create the object on the emulator, and return the resource with the new id.
@@ -180,7 +203,8 @@ class _Seeder:
         object.
         """
         inputs = _fill_in_secrets(resource.inputs, self.declared_inputs.get(resource.urn, {}))
-        inputs, outputs = self._replace_ids(inputs), self._replace_ids(resource.outputs)
+        inputs = replace_ids(inputs, self.emulator_ids)
+        outputs = replace_ids(resource.outputs, self.emulator_ids)
         if not resource.id or resource.external or find_kind(resource.type) is None:
             return replace(resource, inputs=inputs, outputs=outputs)
         try:
@@ -198,29 +222,23 @@ class _Seeder:
 
     def uses_emulated_object(self, resource: ResourceState) -> bool:
         """Return True if an input of the resource has the id of an object on the emulator."""
-        return self._replace_ids(resource.inputs) != resource.inputs
+        return replace_ids(resource.inputs, self.emulator_ids) != resource.inputs
 
-    def _replace_ids(self, properties: PropertyMap) -> PropertyMap:
-        """Return the properties with the state's ids replaced by the emulator's, at any depth.
 
-        Only ids of objects that this seeder created are replaced.
-        """
-        return {name: self._replace_ids_in(value) for name, value in properties.items()}
+def _replace_ids_in(value: Any, emulator_ids: Mapping[str, str]) -> Any:
+    """Return the value with the states' ids replaced, also in secrets and in longer texts."""
 
-    def _replace_ids_in(self, value: Any) -> Any:
-        """Return the value with the state's ids replaced, also in secrets and in longer texts."""
+    def replace_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, Secret):
+            return Secret(_replace_ids_in(leaf.value, emulator_ids))
+        if not isinstance(leaf, str):
+            return leaf
+        # An id may stand inside another text, as in the address of an API.
+        return emulator_ids.get(leaf) or _POSSIBLE_ID.sub(
+            lambda match: emulator_ids.get(match[0], match[0]), leaf
+        )
 
-        def replace_leaf(leaf: Any) -> Any:
-            if isinstance(leaf, Secret):
-                return Secret(self._replace_ids_in(leaf.value))
-            if not isinstance(leaf, str):
-                return leaf
-            # An id may stand inside another text, as in the address of an API.
-            return self.emulator_ids.get(leaf) or _POSSIBLE_ID.sub(
-                lambda match: self.emulator_ids.get(match[0], match[0]), leaf
-            )
-
-        return convert_leaves(value, replace_leaf)
+    return convert_leaves(value, replace_leaf)
 
 
 def _fill_in_secrets(state_value: Any, declared_value: Any) -> Any:
