@@ -140,7 +140,7 @@ class RunLog(_LogModel):
 
 
 # They ask schedulers and platforms, which a plan of several stacks does not contain.
-SINGLE_STACK_RULES: Final = ("not_busy", "no_open_ports", "certified", "rehearsal")
+SINGLE_STACK_RULES: Final = ("not_busy", "no_open_ports", "certified")
 """Rules of gates that need facts which only a run of a single stack has."""
 
 

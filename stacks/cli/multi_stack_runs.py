@@ -85,6 +85,7 @@ def run_command(
         asdict(arguments.display),
         build_lock_timeout(session.screen).seconds,
         session.verbose,
+        rehearses=arguments.rehearse,
     )
     ask_person = session.screen.create_passphrase_prompt()
     callbacks = MultiStackCallbacks(

@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, cast
 
 from gpuform.providers.context import get_run_context, use_run_context
+from gpuform.schemas.plan import Plan
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.cli.failures import ABANDONED, FAILED, SUCCESS, describe_failure
-from gpuform.stacks.cli.stack_runs import EXIT_CODES, EventPrinter, print_reason
+from gpuform.stacks.cli.stack_runs import EXIT_CODES, EventPrinter, print_reason, rehearse_plan
 from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.deployment import Outcome
@@ -360,6 +362,7 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
             _create_view(task, options, screen), screen, prints_messages=task.form == "text"
         ),
         interruptions=channel,
+        rehearse=_choose_rehearsal(task, options, screen, channel),
     )
     selected = SelectedStack(
         workspace,
@@ -386,6 +389,47 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
     return TaskResult(
         code=EXIT_CODES[result.reason], reason=result.reason, summary=_summarize_result(result)
     )
+
+
+def _choose_rehearsal(
+    task: Task, options: RunOptions, screen: Screen, channel: Channel
+) -> Callable[[SelectedStack, Plan], Rehearsal | None] | None:
+    """Return what rehearses the task's plan, or None for a task without a rehearsal.
+
+    A plan that cannot be rehearsed stays a plan without a rehearsal, with a warning: it may need
+    outputs of other stacks that are known only after their apply.
+    """
+    if not task.rehearsal_jobs:
+        return None
+
+    def rehearse(selected: SelectedStack, plan: Plan) -> Rehearsal | None:
+        try:
+            with _raise_when_cancelled(channel):
+                return rehearse_plan(options, task.rehearsal_jobs, screen, selected, plan)
+        except EngineError as error:
+            screen.warn(f"warning: the plan was not rehearsed: {error.message}")
+            return None
+
+    return rehearse
+
+
+@contextlib.contextmanager
+def _raise_when_cancelled(channel: Channel) -> Iterator[None]:
+    """Raise KeyboardInterrupt in this thread, the main one, as soon as the task is cancelled."""
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt() -> None:
+        # A signal, where there is one for a thread: it also ends a wait for other processes.
+        if os.name == "posix":
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        else:
+            _thread.interrupt_main()
+
+    try:
+        with channel.register(interrupt, lambda: None):
+            yield
+    finally:
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 def _create_view(task: Task, options: RunOptions, screen: Screen) -> View:

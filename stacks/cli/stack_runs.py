@@ -52,6 +52,7 @@ from gpuform.stacks.operations.runs.callbacks import (
     RunEnded,
     RunStarted,
 )
+from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.review.summary_text import format_gate
 
@@ -142,7 +143,8 @@ def create_run_callbacks(arguments: RunArguments, session: Session) -> Operation
 
     Ctrl-C at the question is a no.
     """
-    screen = session.screen
+    screen, options = session.screen, arguments.options
+    jobs = os.cpu_count() or 1
     event_printer = EventPrinter(
         create_view(arguments, session), screen, prints_messages=not arguments.json
     )
@@ -159,14 +161,16 @@ def create_run_callbacks(arguments: RunArguments, session: Session) -> Operation
         event_printer,
         None if arguments.yes else confirm,
         Signals(screen),
-        partial(rehearse_plan, arguments, screen) if arguments.rehearse else None,
+        partial(rehearse_plan, options, jobs, screen) if arguments.rehearse else None,
     )
 
 
 def rehearse_plan(
-    arguments: RunArguments, screen: Screen, selected: SelectedStack, plan: Plan
+    options: RunOptions, jobs: int, screen: Screen, selected: SelectedStack, plan: Plan
 ) -> Rehearsal:
     """Play the plan of a preview on the emulator under every hazard, and return the outcomes.
+
+    `options` are those of the preview, `jobs` is the number of processes that play at a time.
 
     Raises:
         EngineError: the plan cannot be rehearsed, or the emulator is not installed.
@@ -175,12 +179,10 @@ def rehearse_plan(
     from gpuform.stacks.rehearsing import RehearsalOptions, rehearse  # noqa: PLC0415 - as above
 
     require_emulator()
-    options = RehearsalOptions(
-        jobs=os.cpu_count() or 1,
-        run_options=arguments.options,
-        on_progress=create_rehearsal_progress(screen),
+    rehearsal_options = RehearsalOptions(
+        jobs=jobs, run_options=options, on_progress=create_rehearsal_progress(screen)
     )
-    return rehearse(selected, plan, options)
+    return rehearse(selected, plan, rehearsal_options)
 
 
 def create_rehearsal_progress(screen: Screen) -> Callable[[int, int], None]:

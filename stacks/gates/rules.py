@@ -315,9 +315,11 @@ def find_rehearsed_losses(
     if plan.operation != "update" or not plan.has_changes:
         return
     if plan.rehearsal is None:
+        # A plan without a project is that of several stacks.
+        command = "" if plan.project else " --all"
         yield (
-            "the plan was not rehearsed: save it with `gpuform preview --save-plan FILE "
-            "--rehearse`, and apply it with `gpuform up --plan FILE`"
+            f"the plan was not rehearsed: save it with `gpuform preview{command} --save-plan FILE "
+            f"--rehearse`, and apply it with `gpuform up{command} --plan FILE`"
         )
         return
     for difference in plan.rehearsal.differences:

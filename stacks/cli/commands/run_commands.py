@@ -288,12 +288,10 @@ def preview(**flags: Any) -> int:
       gpuform preview --save-plan plan.json --rehearse
       gpuform preview --plan plan.json
     """
-    for name in ("plan", "every_stack"):
-        if flags["rehearse"] and flags[name]:
-            raise click.UsageError(
-                f"--rehearse cannot be combined with --{'all' if name == 'every_stack' else name}: "
-                "`gpuform rehearse` has this option"
-            )
+    if flags["rehearse"] and flags["plan"]:
+        raise click.UsageError(
+            "--rehearse cannot be combined with --plan: `gpuform rehearse` has this option"
+        )
     return _run_command(RunOptions("update", preview_only=True), flags)
 
 

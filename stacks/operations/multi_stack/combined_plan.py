@@ -10,6 +10,7 @@ from pathlib import Path
 from gpuform.providers import permissions
 from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import Amount, Plan, PlanCost, ResourceChange, StackCost
+from gpuform.schemas.rehearsal import Hazard, HazardKind, HazardOutcome, Rehearsal
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import read_sealed
@@ -145,8 +146,65 @@ def _merge_plans(plans: Sequence[Plan], unplanned_costs: Sequence[tuple[str, Sta
     )
     merged_plan = Plan.from_changes("", "", changes, unchecked=())
     is_priced = any(plan.cost is not None for plan in plans)
-    updates = {"operation": plans[0].operation, "cost": cost if is_priced else None}
+    updates = {
+        "operation": plans[0].operation,
+        "cost": cost if is_priced else None,
+        "rehearsal": _merge_rehearsals(plans),
+    }
     return merged_plan.model_copy(update=updates)
+
+
+def _merge_rehearsals(plans: Iterable[Plan]) -> Rehearsal | None:
+    """Merge the rehearsals of the plans into one; None if no plan was rehearsed.
+
+    A hazard meets one stack, and costs what it costs there and what the plans of the other stacks
+    cost undisturbed. A plan with changes that was not rehearsed is a difference.
+    """
+    rehearsals: dict[str, Rehearsal] = {}
+    differences: list[str] = []
+    for plan in plans:
+        name = _format_stack_name(plan)
+        if plan.rehearsal is not None:
+            rehearsals[name] = plan.rehearsal
+            differences += [f"{name}: {item}" for item in plan.rehearsal.differences]
+        elif plan.has_changes:
+            differences.append(f"{name}: the plan was not rehearsed")
+    if not rehearsals:
+        return None
+    usual = {name: rehearsal.undisturbed for name, rehearsal in rehearsals.items()}
+    undisturbed = _add_losses(next(iter(usual.values())), [*usual.values()][1:])
+    outcomes = [
+        _add_losses(
+            outcome.model_copy(update={"hazard": _add_hazard_name(outcome.hazard, name)}),
+            [item for other, item in usual.items() if other != name],
+        )
+        for name, rehearsal in rehearsals.items()
+        for outcome in rehearsal.outcomes
+        if outcome.hazard.kind is not HazardKind.NONE
+    ]
+    return Rehearsal(
+        project="", stack="", outcomes=(undisturbed, *outcomes), differences=tuple(differences)
+    )
+
+
+def _add_losses(outcome: HazardOutcome, others: Sequence[HazardOutcome]) -> HazardOutcome:
+    """Return the outcome with the losses and errors of other stacks' undisturbed runs."""
+    parts = [outcome, *others]
+    failed_endings = [part.ending for part in parts if part.has_failed]
+    return outcome.model_copy(
+        update={
+            "ending": failed_endings[0] if failed_endings else outcome.ending,
+            "errors": tuple(error for part in parts for error in part.errors),
+            "lost_gpus": sum(part.lost_gpus for part in parts),
+            "gpu_hours_without_work": sum(part.gpu_hours_without_work for part in parts),
+            "jobs_ended": tuple(job for part in parts for job in part.jobs_ended),
+        }
+    )
+
+
+def _add_hazard_name(hazard: Hazard, name: str) -> Hazard:
+    """Return the hazard with the description `PROJECT/STACK: DESCRIPTION`."""
+    return hazard.model_copy(update={"description": f"{name}: {hazard.description}"})
 
 
 def _build_unknown_cost(plan: Plan) -> PlanCost:

@@ -62,6 +62,7 @@ class MultiStackOptions:
             `lock_timeout` and `debug`.
         drift: a refresh only looks for changes made outside of Pulumi.
         traceparent: the trace context of this run, for the processes; empty without a trace.
+        rehearses: the plan of each stack is rehearsed.
     """
 
     run: RunOptions
@@ -75,6 +76,7 @@ class MultiStackOptions:
     debug: bool = False
     drift: bool = False
     traceparent: str = ""
+    rehearses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,15 +288,20 @@ class _MultiStackRun:
         if not run.preview_only:
             subject = "failure"
 
+        processors = os.cpu_count() or 1
+        at_once = min(self.options.jobs or processors, len(self.names))
+        rehearsal_jobs = max(1, processors // at_once) if self.options.rehearses else 0
+
         def build_task(name: str) -> Task:
-            return self._build_task(
+            task = self._build_task(
                 name,
                 {"preview_only": True, "reviewed": reviewed},
                 uses_planned_outputs=uses_planned_outputs,
                 subject=subject,
             )
+            return task.model_copy(update={"rehearsal_jobs": rehearsal_jobs})
 
-        return self._run_schedule(dependencies, os.cpu_count() or 1, build_task, preview=True)
+        return self._run_schedule(dependencies, processors, build_task, preview=True)
 
     def _combine_plans(self, results: Mapping[str, TaskResult]) -> StacksPlan | None:
         """Return the plans of all stacks as one, in the order in which they will be applied.

@@ -52,6 +52,7 @@ class Task(_Message):
         view_options: options of the views of the output.
         subject: what of the run is reported by notifications; empty for what the options say.
         traceparent: the trace context of the multi-stack run; empty if nothing is traced.
+        rehearsal_jobs: how many processes rehearse the plan of a preview; 0 for no rehearsal.
     """
 
     kind: Literal["task"] = "task"
@@ -71,6 +72,7 @@ class Task(_Message):
     debug: bool = False
     subject: ReportSubject = ""
     traceparent: str = ""
+    rehearsal_jobs: int = 0
 
 
 class OutputsResponse(_Message):

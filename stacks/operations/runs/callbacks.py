@@ -141,7 +141,7 @@ class OperationCallbacks:
     on_event: Callable[[OperationEvent], None] = ignore_event
     confirm: Callable[[Plan], bool] | None = None
     interruptions: Interruptions = field(default_factory=Cancellation)
-    rehearse: Callable[[SelectedStack, Plan], Rehearsal] | None = None
+    rehearse: Callable[[SelectedStack, Plan], Rehearsal | None] | None = None
 
     def report(self, message: str) -> None:
         """Send `message` to the user as information."""

@@ -4,12 +4,15 @@ What a rehearsal shows is made by hand here; `tests/rehearsing` has real ones.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.stacks.hand_made_rehearsals import build_outcome, build_rehearsal
 from support.stacks.planned_project import PlannedProject
+from support.stacks.workspace import create_workspace
 
+from gpuform.providers.emulator.server import serve
 from gpuform.schemas.rehearsal import HazardKind, Rehearsal
 
 pytestmark = pytest.mark.slow
@@ -81,10 +84,36 @@ def test_a_plan_whose_rehearsal_was_edited_is_refused(
     assert "was edited after it was saved" in gated_project.apply_refused_plan()
 
 
-@pytest.mark.parametrize("flag", [("--plan", "plan.json"), ("--all",)])
-def test_rehearse_is_refused_where_another_command_has_it(
-    planned_project: PlannedProject, flag: tuple[str, ...]
-) -> None:
-    refused = planned_project.run("preview", "--rehearse", *flag)
+def test_rehearse_is_refused_where_another_command_has_it(planned_project: PlannedProject) -> None:
+    refused = planned_project.run("preview", "--rehearse", "--plan", "plan.json")
     assert refused.code == 2
-    assert f"--rehearse cannot be combined with {flag[0]}" in refused.err
+    assert "--rehearse cannot be combined with --plan" in refused.err
+
+
+def test_rehearsals_of_all_stacks_are_in_the_combined_plan_and_pass_its_gates(
+    tmp_path: Path,
+) -> None:
+    with serve(seed="rehearsed together") as server:
+        workspace = create_workspace(tmp_path / "fleet", server.url, {}, {})
+        workspace.run_successfully("up", "--all", "--yes")
+        workspace.edit("training/topology.yaml", "default: 16", "default: 24")
+        (workspace.root / "training/gates.yaml").write_text(GATE)
+        with (workspace.root / "stacks.yaml").open("a") as stacks_file:
+            stacks_file.write(GATE.replace("safe", "everywhere"))
+        stopped = workspace.run("up", "--all", "--yes")
+        assert stopped.code == 5
+        assert "save it with `gpuform preview --all --save-plan FILE --rehearse`" in stopped.stderr
+
+        saved = workspace.run_successfully(
+            "preview", "--all", "--save-plan", "plan.json", "--rehearse"
+        )
+
+        # The cluster mounts a volume of another stack, which is on the rehearsal's emulator, too.
+        assert "harmless: no-capacity" in saved
+        plans = json.loads((workspace.root / "plan.json").read_text())["plans"]
+        rehearsed = [plan["stack"] for plan in plans if plan["rehearsal"]]
+        assert (len(plans), len(rehearsed)) == (3, 1)
+        review = workspace.run_successfully("review", "plan.json", "--format", "github")
+        assert "training/dev" in review
+        assert "If something goes wrong" in review
+        workspace.run_successfully("up", "--all", "--plan", "plan.json", "--yes")

@@ -8,11 +8,31 @@ from support.stacks.hand_made_rehearsals import TRAIN, build_outcome, build_rehe
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.rehearsal import HazardKind, Rehearsal
+from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.gates.evaluating import GateEvaluator, list_blocking_gates
 from gpuform.stacks.gates.file import read_gates
+from gpuform.stacks.multi_stack import MultiStackWorkspace
+from gpuform.stacks.operations.multi_stack.combined_plan import evaluate_workspace_gates
 
 LIMITS = "{max_lost_gpus: 0, max_gpu_hours_without_work: 8, jobs_ended: 0}"
+
+
+def build_plan(stack: str, rehearsal: Rehearsal | None) -> Plan:
+    change = ResourceChange(
+        urn=TRAIN, type=TRAIN, name="train", action=PlanAction.UPDATE, reason=PlanReason.CHANGED
+    )
+    planned = Plan.from_changes("demo", stack, [change])
+    return planned.model_copy(update={"rehearsal": rehearsal})
+
+
+def evaluate_together(tmp_path: Path, *rehearsals: Rehearsal | None) -> list[str]:
+    file = tmp_path / "stacks.yaml"
+    file.write_text(f"stacks: [{{folder: demo}}]\ngates: {{safe: {{rehearsal: {LIMITS}}}}}\n")
+    plans = tuple(build_plan(f"s{number}", item) for number, item in enumerate(rehearsals))
+    workspace = MultiStackWorkspace(tmp_path, file=file)
+    (result,) = evaluate_workspace_gates(StacksPlan(plans=plans), workspace, (), {}).gates or ()
+    return list(result.findings)
 
 
 def evaluate(
@@ -25,11 +45,7 @@ def evaluate(
 ) -> Plan:
     file = tmp_path / "gates.yaml"
     file.write_text(f"gates:\n  safe: {{rehearsal: {limits}}}\n")
-    change = ResourceChange(
-        urn=TRAIN, type=TRAIN, name="train", action=PlanAction.UPDATE, reason=PlanReason.CHANGED
-    )
-    planned = Plan.from_changes("demo", "dev", [change])
-    planned = planned.model_copy(update={"rehearsal": rehearsal, **plan})
+    planned = build_plan("dev", rehearsal).model_copy(update=plan)
     return GateEvaluator(read_gates(file, "gates.yaml"), allowed, tmp_path).evaluate(planned)
 
 
@@ -114,3 +130,32 @@ def test_a_mistake_in_the_limits_is_reported(tmp_path: Path, limits: str, proble
     with pytest.raises(EngineError) as error:
         evaluate(tmp_path, limits, None)
     assert problem in str(error.value)
+
+
+def test_a_gate_over_all_stacks_adds_the_undisturbed_losses_of_the_other_stacks(
+    tmp_path: Path,
+) -> None:
+    usual = build_outcome(HazardKind.NONE, "nothing goes wrong", gpu_hours_without_work=3.0)
+    killed = build_outcome(HazardKind.KILLED, "the run is killed", gpu_hours_without_work=6.0)
+    assert evaluate_together(tmp_path, build_rehearsal(usual)) == []
+
+    findings = evaluate_together(tmp_path, build_rehearsal(usual), build_rehearsal(usual, killed))
+
+    assert findings == ["demo/s1: the run is killed: 9 GPU-hours without work: the limit is 8"]
+
+
+def test_a_gate_over_all_stacks_names_the_stack_that_was_not_rehearsed(tmp_path: Path) -> None:
+    (finding,) = evaluate_together(tmp_path, build_rehearsal(), None)
+    assert finding == (
+        "the rehearsal says nothing about this plan: demo/s1: the plan was not rehearsed"
+    )
+    (finding,) = evaluate_together(tmp_path, None, None)
+    assert "`gpuform preview --all --save-plan FILE --rehearse`" in finding
+
+
+def test_a_gate_over_all_stacks_refuses_a_run_that_fails_without_a_hazard(tmp_path: Path) -> None:
+    usual = build_outcome(HazardKind.NONE, ending="failed", errors=("volume data is attached",))
+    findings = evaluate_together(tmp_path, build_rehearsal(), build_rehearsal(usual))
+    assert findings == [
+        "the rehearsed run fails even if nothing goes wrong: volume data is attached"
+    ]
