@@ -25,6 +25,7 @@ from gpuform.providers.certifying.verdicts import (
     format_gaps,
     judge_nodes,
     select_current_evidence,
+    tests_repaired_nodes,
 )
 
 __all__ = [
@@ -48,5 +49,6 @@ __all__ = [
     "parse_known_outputs",
     "remove_run",
     "select_current_evidence",
+    "tests_repaired_nodes",
     "update_gaps",
 ]

@@ -15,6 +15,7 @@ from gpuform.providers.certifying.runs import (
     CertificationRunner,
     NodeTester,
     parse_known_outputs,
+    parse_valid_outputs,
     remove_run,
     update_gaps,
 )
@@ -134,7 +135,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
             )
             outputs = runner.certify()
         except NotReady as error:
-            last_outputs = error.last or parse_known_outputs(context.stored_properties)
+            last_outputs = error.last or parse_valid_outputs(context)
             raise type(error)(error.reason, last=Observed({}, last_outputs)) from None
         # The state keeps no outputs of a failed create: without its run, the next attempt tests
         # again.

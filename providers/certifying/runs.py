@@ -16,6 +16,7 @@ from gpuform.providers.certifying.verdicts import (
     JobResult,
     UnreadableResult,
     compute_categories_digest,
+    drop_evidence_of_repaired,
     find_evidence_gaps,
     format_gaps,
     judge_nodes,
@@ -128,7 +129,7 @@ class CertificationRunner:
             NotReady: the run takes too long; `last` has the evidence so far.
             Cancelled: the run of gpuform was interrupted.
         """
-        known_outputs = parse_known_outputs(self.context.stored_properties)
+        known_outputs = parse_valid_outputs(self.context)
         machines = self.list_machines()
         gaps = find_evidence_gaps(
             machines, known_outputs.evidence, self.request.categories, known_outputs.failures
@@ -294,6 +295,12 @@ def parse_known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
         return CertificationOutputs.model_validate({"ready": False, **fields})
     except ValidationError:
         return CertificationOutputs(ready=False)
+
+
+def parse_valid_outputs(context: ProviderContext) -> CertificationOutputs:
+    """Return the outputs in the state without the evidence of nodes that the run has repaired."""
+    known_outputs = parse_known_outputs(context.stored_properties)
+    return drop_evidence_of_repaired(known_outputs, context.planned_repairs)
 
 
 def get_last_run_id(context: ProviderContext) -> str:

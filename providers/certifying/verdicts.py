@@ -9,7 +9,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import compute_digest
@@ -17,18 +19,23 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.policies.certification import (
     CategoryInputs,
     CategoryResult,
+    CertificationOutputs,
     Gap,
     NodeEvidence,
     NodeFailure,
 )
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 
 NEW_NODE: Final = "new"
 OTHER_MACHINE: Final = "another machine"
 OTHER_TESTS: Final = "other tests"
+REPAIRED: Final = "repaired"
 FAILED: Final = "failed"
 _CHANGE_PATH: Final = "evidence"
 _MAX_NAMES_LISTED: Final = 3
+
+_Part = TypeVar("_Part", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,8 @@ def _format_gap_group(reason: str, nodes: Sequence[str]) -> str:
         names += f" and {len(nodes) - _MAX_NAMES_LISTED} more"
     if reason == NEW_NODE:
         return f"{len(nodes)} new {noun} ({names})"
+    if reason == REPAIRED:
+        return f"{len(nodes)} repaired {noun} ({names})"
     if reason == FAILED:
         return f"{len(nodes)} {noun} that failed ({names})"
     if reason == OTHER_MACHINE:
@@ -146,30 +155,87 @@ def build_due_certification_notices(outputs: Mapping[str, Any]) -> Iterator[Noti
         yield Notice(kind=NoticeKind.CHANGED, text=f"the next `up` will {change.because}")
 
 
+def find_repaired_nodes(
+    evidence: Iterable[NodeEvidence], repairs: Iterable[NodeRepair]
+) -> list[str]:
+    """Return the nodes whose evidence is older than a repair of their machine, in order."""
+    return [
+        node_evidence.node
+        for node_evidence in evidence
+        if any(
+            repair.node == node_evidence.node
+            and not _has_changed(node_evidence.machine, repair.instance)
+            for repair in repairs
+        )
+    ]
+
+
+def drop_evidence_of_repaired(
+    outputs: CertificationOutputs, repairs: Sequence[NodeRepair]
+) -> CertificationOutputs:
+    """Return the outputs without the evidence that the repairs have made void."""
+    # A restarted node is the same machine: only its repair shows that the evidence is void.
+    repaired = {*find_repaired_nodes(outputs.evidence, repairs)}
+    evidence = [proof for proof in outputs.evidence if proof.node not in repaired]
+    return outputs.model_copy(update={"evidence": evidence}) if repaired else outputs
+
+
+def tests_repaired_nodes(outputs: Mapping[str, Any], repairs: Sequence[NodeRepair]) -> bool:
+    """Return True if a node of the outputs' evidence or failures is among the repairs."""
+    machines = [*_parse_list(outputs, "evidence", NodeEvidence)]
+    machines += [
+        NodeEvidence(node=failure.node, machine=failure.machine, categories=[])
+        for failure in _parse_list(outputs, "failures", NodeFailure)
+    ]
+    return bool(find_repaired_nodes(machines, repairs))
+
+
+def _parse_list(outputs: Mapping[str, Any], name: str, model: type[_Part]) -> list[_Part]:
+    """Return the parts in a list of a certification's outputs; none if missing or damaged."""
+    parts = outputs.get(name)
+    try:
+        return [model.model_validate(part) for part in parts] if isinstance(parts, list) else []
+    except ValidationError:
+        return []
+
+
 def build_certify_again_change(
-    outputs: Mapping[str, Any], added_count: int = 0
+    outputs: Mapping[str, Any],
+    added_count: int = 0,
+    repairs: Sequence[NodeRepair] = (),
+    *,
+    has_unknown_nodes: bool = False,
 ) -> FieldChange | None:
     """Return the change of a plan that tests nodes again, or None if no node has to be tested.
 
     To be tested are the nodes in the `gaps` of the certification's outputs. `added_count` is how
     many nodes the same plan adds: as far as these are more than the new nodes among the gaps, they
-    are named as new nodes, too.
+    are named as new nodes, too. `repairs` are those that the same plan makes: their nodes are named
+    after the gaps. With `has_unknown_nodes` the plan changes the nodes in a way that is known only
+    after its update.
     """
-    raw_gaps = outputs.get("gaps")
-    gaps = (
-        [Gap.model_validate(raw_gap) for raw_gap in raw_gaps] if isinstance(raw_gaps, list) else []
+    gaps, evidence = (
+        _parse_list(outputs, "gaps", Gap),
+        _parse_list(outputs, "evidence", NodeEvidence),
     )
+    gaps += [
+        Gap(node=node, because=REPAIRED)
+        for node in find_repaired_nodes(evidence, repairs)
+        if node not in {gap.node for gap in gaps}
+    ]
     new_count = Counter(gap.because for gap in gaps)[NEW_NODE]
     parts = [format_gaps(gaps)] if gaps else []
     # The nodes that the same plan adds are not in the outputs yet.
     if added_count > new_count:
         extra_count = added_count - new_count
         parts.insert(0, f"{extra_count} new node{'s' * (extra_count > 1)}")
+    # A saved plan allows only what it shows, and nobody knows yet which nodes are new.
+    if has_unknown_nodes:
+        parts.append("any new nodes (known after the update)")
     if not parts:
         return None
     reason = f"certify again: {', '.join(parts)}"
-    evidence = outputs.get("evidence")
-    node_count = len(evidence) if isinstance(evidence, list) else 0
+    node_count = len(evidence)
     before = f"{node_count} node{'s' * (node_count != 1)} proven"
     return FieldChange(_CHANGE_PATH, Action.UPDATE, before, "all nodes proven", because=reason)
 

@@ -22,14 +22,14 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from gpuform.providers.context import stock_host
 from gpuform.providers.context.clock import Clock, SystemClock
@@ -37,6 +37,9 @@ from gpuform.providers.context.run_context import READS_ONLY, RunContext, read_r
 from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
 from gpuform.providers.records import FolderRecords, Intents, Target
 from gpuform.providers.values import collect_texts, get_redactor
+
+if TYPE_CHECKING:
+    from gpuform.schemas.policies.repair import NodeRepair
 
 AddFact = Callable[[str, str | int], None]
 """Adds a fact to a span that is being recorded: a name, and the value."""
@@ -236,6 +239,8 @@ class ProviderContext:
     """
     init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
+    planned_repairs: "Sequence[NodeRepair]" = ()
+    """The repairs by earlier steps of the run: planned, under way or done."""
     can_store_unready: bool = True
     """The host stores a resource that is not ready, and fails. Pulumi's dynamic host cannot."""
     is_pulumi_host: bool = False

@@ -25,6 +25,7 @@ from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.explanation import ExplainedRepair
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.policies.lifetime import Idleness
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.resource_facts import (
     Credit,
     Exposure,
@@ -151,6 +152,18 @@ class Traits:
             GpuformError: a requested node cannot be repaired as requested.
         """
         return RepairDecision()
+
+    @classmethod
+    def tests_nodes_of(
+        cls,
+        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
+        repairs: Sequence[NodeRepair],  # noqa: ARG003 - a hook
+    ) -> bool:
+        """Return True if the resource tests a node of these repairs, which then is tested again.
+
+        False by default.
+        """
+        return False
 
     @classmethod
     def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook

@@ -53,6 +53,7 @@ from gpuform.providers.properties import Properties, to_properties
 from gpuform.providers.repairing import describe_repair
 from gpuform.providers.values import collect_secret_texts
 from gpuform.schemas.changes import requires_action
+from gpuform.schemas.policies.repair import NodeRepair
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -92,6 +93,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     cancelled: threading.Event = field(default_factory=threading.Event)
     settings: Settings = field(default_factory=Settings)
     _imported_secrets: dict[str, Properties] = field(default_factory=dict, repr=False)
+    _planned_repairs: list[NodeRepair] = field(default_factory=list, repr=False)
     _checked_olds: dict[str, Properties] = field(default_factory=dict, repr=False)
     """Secret inputs read by an import, by URN. `Check` completes the inputs with the secrets."""
 
@@ -235,6 +237,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             context.refreshing = True
             result = lifecycle.diff(request.id, olds, news)
             changes = lifecycle.list_changes(olds, news, request.id)
+        # Pulumi's process of a plugin serves one run: later resources test what this one repairs.
+        self._planned_repairs += [
+            change.repair for change in changes if change.repair and not change.repair.is_withdrawal
+        ]
         detailed_diff = build_detailed_diff(changes, olds, news)
         replacing_paths = [change.path for change in changes if change.replaces]
         # A repair that replaces an object deletes the broken one before it creates another.
@@ -419,6 +425,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             on_progress=lambda message: self.log.show_progress(urn, message),
             on_warning=lambda message: self.log.show_warning(urn, message),
             on_skipped_check=self.log.show_once,
+            planned_repairs=tuple(self._planned_repairs),
         )
         # Secrets of every property map of the request are masked in messages and logs.
         for _, value in request.ListFields():

@@ -4,7 +4,7 @@ SCP knows no scheduler: the stack declares one. A scheduler knows a node by its 
 a node that was created again is another node. `providers.certifying` runs the tests.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuform.providers.certifying import (
@@ -16,8 +16,9 @@ from gpuform.providers.certifying import (
     build_certify_again_change,
     build_due_certification_notices,
     get_last_run_id,
+    tests_repaired_nodes,
 )
-from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import ProviderContext, get_current_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
@@ -33,6 +34,7 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
 from gpuform.schemas.policies.drain import SlurmInputs
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.resource_facts import Notice
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import CertificationInputs
@@ -157,14 +159,19 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """Yield `certify again` if nodes are new or among the `gaps`, and the change of `node_ids`.
+        """Yield `certify again` if nodes are new, repaired or `gaps`, and changed `node_ids`.
 
         The change of known `node_ids` is for the state alone: `certify again` stands for the tests.
         """
         old_ids, declared_ids = old_outputs.get("node_ids") or [], declared.get("node_ids")
         is_unknown = contains_unknown(declared_ids)
         new_count = 0 if is_unknown else len({*(declared_ids or ())} - {*old_ids})
-        recertification = build_certify_again_change(old_outputs, new_count)
+        repairs = get_current_context().planned_repairs
+        if not is_unknown:  # a recreated node with a known id is one of the new nodes
+            repairs = [repair for repair in repairs if repair.instance in (declared_ids or ())]
+        recertification = build_certify_again_change(
+            old_outputs, new_count, repairs, has_unknown_nodes=is_unknown
+        )
         if recertification is not None:
             yield recertification
         if is_unknown:
@@ -175,6 +182,11 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
             yield FieldChange(
                 "node_ids", Action.UPDATE, old_ids, declared_ids, because=reason, state_only=True
             )
+
+    @classmethod
+    def tests_nodes_of(cls, old_outputs: Mapping[str, Any], repairs: Sequence[NodeRepair]) -> bool:
+        """Return True if the certification has a result of a machine that is repaired."""
+        return tests_repaired_nodes(old_outputs, repairs)
 
     @classmethod
     def find_due_notices(

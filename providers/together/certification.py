@@ -5,7 +5,7 @@ is in state files. `gpuform.providers.certifying` decides what to test; tests ru
 Cluster Readiness Engine or of Slurm.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.providers.certifying import (
@@ -17,8 +17,9 @@ from gpuform.providers.certifying import (
     build_certify_again_change,
     build_due_certification_notices,
     get_last_run_id,
+    tests_repaired_nodes,
 )
-from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import ProviderContext, get_current_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.scheduler import list_node_software
@@ -42,6 +43,7 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
 from gpuform.schemas.policies.drain import SlurmInputs
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.resource_facts import Notice
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import CertificationInputs
@@ -134,7 +136,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """Yield `certify again` if nodes are added or no longer proven, and a changed `num_gpus`.
+        """Yield `certify again` if nodes are added, repaired or unproven, and a changed `num_gpus`.
 
         The change of a known `num_gpus` is for the state alone: `certify again` stands for the
         tests. An UNKNOWN one gives a change, too.
@@ -146,7 +148,12 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
             if num_gpus is not None and before is not None
             else 0
         )
-        certify_again = build_certify_again_change(old_outputs, new_nodes)
+        certify_again = build_certify_again_change(
+            old_outputs,
+            new_nodes,
+            get_current_context().planned_repairs,
+            has_unknown_nodes=contains_unknown(after),
+        )
         if certify_again is not None:
             yield certify_again
         if contains_unknown(after):
@@ -159,6 +166,11 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
                 "num_gpus", Action.UPDATE, before, num_gpus, because=reason, state_only=True
             )
             yield recorded
+
+    @classmethod
+    def tests_nodes_of(cls, old_outputs: Mapping[str, Any], repairs: Sequence[NodeRepair]) -> bool:
+        """Return True if the certification has a result of a machine that is repaired."""
+        return tests_repaired_nodes(old_outputs, repairs)
 
     @classmethod
     def find_due_notices(

@@ -17,6 +17,7 @@ from gpuform.providers.certifying import (
     select_current_evidence,
 )
 from gpuform.schemas.policies.certification import CategoryInputs, NodeEvidence
+from gpuform.schemas.policies.repair import NodeRepair
 
 NODES = ["a", "b", "c", "d"]
 AT = "2026-03-01T08:00:00Z"
@@ -136,3 +137,17 @@ def test_the_planned_change_counts_added_nodes() -> None:
     both = build_certify_again_change(stale, 2)
     assert both is not None
     assert both.because == ("certify again: 2 new nodes, 1 node that now is another machine (a)")
+
+
+@pytest.mark.parametrize(
+    ("instance", "reason"), [("machine-a", "certify again: 1 repaired node (a)"), ("other", None)]
+)
+def test_a_repair_is_a_reason_for_the_machine_that_it_repairs(
+    instance: str, reason: str | None
+) -> None:
+    proven = {"node": "a", "machine": "machine-a", "categories": []}
+    repair = NodeRepair(
+        node="a", mode="REBOOT_VM", cause="asked", because="requested", instance=instance
+    )
+    change = build_certify_again_change({"evidence": [proven]}, repairs=[repair])
+    assert (change.because if change else None) == reason

@@ -7,6 +7,7 @@ decides which changes are due.
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
@@ -63,21 +64,11 @@ def apply_due_changes(
     Dependencies come first. An entry whose object an interrupted replacement has deleted is created
     again if `should_resume` returns True. Failures are reported, not raised. A preview only plans.
     """
-    updates_by_urn = {
-        urn: due_change for urn, due_change in due_changes.items() if due_change.inputs is not None
-    }
     entries = [entry for entry in entries if not entry.delete]
-    steps_by_urn: dict[str, list[Step]] = {}
-    for entry in entries:
-        if entry.pending_replacement:
-            entry_steps = _plan_recreation(executor, entry) if should_resume(entry) else []
-        else:
-            due_change = updates_by_urn.get(entry.urn)
-            entry_steps = (
-                [] if due_change is None else _plan_change(executor, entry, due_change, entries)
-            )
-        steps_by_urn[entry.urn] = entry_steps or [build_same_step(entry)]
-    for layer in _group_into_layers(entries, updates_by_urn):
+    steps_by_urn = _plan_entries(executor, entries, due_changes, should_resume)
+    changing_urns = {urn for urn, steps in steps_by_urn.items() if steps[0].op is not Op.SAME}
+    recreated_ids: dict[str, str] = {}
+    for layer in _group_into_layers(entries, changing_urns):
         layer_steps = [steps_by_urn[entry.urn] for entry in layer]
         for chain in layer_steps:
             # Unchanged entries first: an update of the same layer may depend on one, and the state
@@ -86,11 +77,63 @@ def apply_due_changes(
                 executor.run_layer(chain)
         updates = [chain[0] for chain in layer_steps if chain[0].op is Op.UPDATE]
         if updates:
-            executor.run_layer(updates)
+            _run_updates(executor, updates, recreated_ids)
         for chain in layer_steps:
             if len(chain) > 1:
                 with suppress(StepError, Stopped):  # the executor has reported the reason
                     executor.run_steps(chain)
+
+
+def _plan_entries(
+    executor: StepExecutor,
+    entries: Sequence[ResourceState],
+    due_changes: Mapping[str, DueChange],
+    should_resume: Callable[[ResourceState], bool],
+) -> dict[str, list[Step]]:
+    """Return the steps of each entry by URN; an entry without a change has one, which keeps it.
+
+    An entry that tests nodes repaired by the steps before it gets an update, too.
+    """
+    steps_by_urn: dict[str, list[Step]] = {}
+    for entry in entries:
+        due_change = due_changes.get(entry.urn)
+        if due_change is None and executor.host.tests_repaired_nodes(entry):
+            due_change = DueChange("a node that it tests is repaired", entry.inputs)
+        entry_steps: list[Step] = []
+        if entry.pending_replacement:
+            entry_steps = _plan_recreation(executor, entry) if should_resume(entry) else []
+        elif due_change is not None and due_change.inputs is not None:
+            entry_steps = _plan_change(executor, entry, due_change, entries)
+        steps_by_urn[entry.urn] = entry_steps or [build_same_step(entry)]
+        for step in entry_steps:
+            executor.host.add_planned_repairs(step.change)
+    return steps_by_urn
+
+
+def _run_updates(
+    executor: StepExecutor, updates: list[Step], recreated_ids: dict[str, str]
+) -> None:
+    """Run updates with the ids of nodes that earlier ones recreated; add the ids that these do."""
+    for step in updates:
+        if recreated_ids and step.new is not None:
+            step.new.inputs = _rename_nodes(step.new.inputs, recreated_ids)
+    executor.run_layer(updates)
+    for step in updates:
+        # The outputs of a preview are unknown, and those of a failed update are the old ones.
+        if not executor.preview and step.old is not None and step.new is not None:
+            recreated_ids |= executor.host.find_recreated_ids(step.old, step.new)
+
+
+def _rename_nodes(value: Any, recreated_ids: Mapping[str, str]) -> Any:
+    """Return inputs in which the ids of recreated nodes take the place of their old ids."""
+    # The program would declare the new ids, but a run from the state alone does not run it.
+    if isinstance(value, str):
+        return recreated_ids.get(value, value)
+    if isinstance(value, list):
+        return [_rename_nodes(item, recreated_ids) for item in value]
+    if isinstance(value, dict):
+        return {name: _rename_nodes(item, recreated_ids) for name, item in value.items()}
+    return value
 
 
 def _group_into_layers(

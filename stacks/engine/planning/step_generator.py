@@ -127,6 +127,8 @@ class StepGenerator:
             )
             steps = self._generate_registration_steps(effective_registration, old, goal)
         self._goals[goal.urn] = steps[-1].state
+        for step in steps:
+            self.host.add_planned_repairs(step.change)
         self._refuse_missing_dependencies(steps)
         self._handled_urns.add(registration.urn)
         read_first = (

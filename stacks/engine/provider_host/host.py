@@ -22,8 +22,9 @@ from gpuform.providers.context import ProviderContext, RunContext, trace_span, u
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.plan import PlanReason
+from gpuform.schemas.plan import PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNodes
+from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host.providers import (
@@ -101,6 +102,7 @@ class ProviderHost:
     run_context: RunContext
     plugins: PluginProviders = field(init=False)
     _dynamic: DynamicProviders = field(init=False)
+    _planned_repairs: list[NodeRepair] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.plugins = PluginProviders(self.config, self.run_context)
@@ -171,6 +173,44 @@ class ProviderHost:
                 delete_before_replace=bool(result.delete_before_replace),
                 fields=fields,
             )
+
+    def add_planned_repairs(self, change: ResourceChange | None) -> None:
+        """Give the repairs of a step's change to all later calls, without the ends of repairs."""
+        if change is not None:
+            self._planned_repairs += [
+                repair for repair in change.repairs if not repair.is_withdrawal
+            ]
+
+    def tests_repaired_nodes(self, resource: ResourceState) -> bool:
+        """Return True if the resource tests nodes that an earlier step of the run repairs."""
+        if not self._planned_repairs or not resource.custom or resource.external:
+            return False
+        try:
+            lifecycle = self._find_lifecycle(resource)
+        except EngineError:
+            return False
+        outputs = to_provider(resource.outputs)
+        return lifecycle is not None and lifecycle.tests_nodes_of(outputs, self._planned_repairs)
+
+    def find_recreated_ids(self, old: ResourceState, new: ResourceState) -> Mapping[str, str]:
+        """Return the new id of each node that an update has recreated, by the node's old id."""
+        lifecycle = self._find_lifecycle(new)
+        if lifecycle is None:
+            return {}
+        before, after = (
+            {
+                record.name: record.node_id
+                for record in lifecycle.list_node_records(
+                    entry.id, to_provider(entry.inputs), to_provider(entry.outputs)
+                )
+            }
+            for entry in (old, new)
+        )
+        return {
+            old_id: after[name]
+            for name, old_id in before.items()
+            if after.get(name, old_id) != old_id
+        }
 
     def find_field_changes(
         self, urn: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
@@ -499,6 +539,7 @@ class ProviderHost:
         The secrets in `property_maps` are redacted. `verb` names the call in traces.
         """
         context = self.create_context(urn, timeout)
+        context.planned_repairs = tuple(self._planned_repairs)
         for properties in property_maps:
             context.add_secrets(values.collect_secret_texts(properties))
         with (

@@ -106,7 +106,6 @@ def run_operation(
     workspace, name = selected.workspace, selected.name
     if workspace.project.required_version:
         require_version(workspace.project.required_version, "Pulumi.yaml")
-    options = _apply_project_refresh(options, workspace.project)
     if options.plan is not None:
         project = workspace.project.name
         saved_plan = SavedPlan.read(options.plan, project, name, options.operation)
@@ -114,6 +113,8 @@ def run_operation(
         require_digest(saved_plan, options.digest)
     if saved_plan is not None:
         options = saved_plan.merge_options(options)
+    # After the plan, which has its own value.
+    options = _apply_project_refresh(options, workspace.project)
     with contextlib.ExitStack() as resources:
         selected = resources.enter_context(
             selected.begin_operation(lambda run_context: _add_requests(run_context, options))

@@ -358,3 +358,30 @@ def test_a_preview_warns_about_node_repairs(plugin: Any, monkeypatch: pytest.Mon
         provider_pb2.UpdateRequest(id="c-1", urn=URN, olds=to_struct(olds), news=news, preview=True)
     )
     assert warnings == ["repairs node w-1 by REBOOT_VM: it is hot"]
+
+
+def test_a_diff_certifies_the_nodes_that_an_earlier_diff_repairs(plugin: Any) -> None:
+    repair = {"approve": "automatic"}
+    fault = {"node": "w-1", "cause": "platform", "because": "it is hot", "mode": "REBOOT_VM"}
+    cluster = {**GOOD, "ready": True, "repair": repair, "faults": [fault]}
+    cluster["gpu_worker_nodes"] = [{"host_name": "w-1", "instance_id": "i-1"}]
+    fabric = {
+        "cluster_id": "c-1",
+        "num_gpus": 8.0,
+        "name": "fabric",
+        "categories": [{"domain": "diagnostics", "variant": "dcgm-level4"}],
+    }
+    proven = {"node": "w-1", "machine": "i-1", "categories": ["diagnostics/dcgm-level4"]}
+    fabric_request = provider_pb2.DiffRequest(
+        id="c-1/default/fabric",
+        urn="urn:pulumi:dev::p::gpuform:together:Certification::fabric",
+        olds=to_struct({**fabric, "ready": True, "evidence": [proven]}),
+        news=to_struct(fabric),
+    )
+    assert plugin.Diff(fabric_request).changes == provider_pb2.DiffResponse.DIFF_NONE
+    cluster_request = provider_pb2.DiffRequest(
+        id="c-1", urn=URN, olds=to_struct(cluster), news=to_struct({**GOOD, "repair": repair})
+    )
+    assert plugin.Diff(cluster_request).changes == provider_pb2.DiffResponse.DIFF_SOME
+    answer = plugin.Diff(fabric_request)
+    assert (answer.changes, [*answer.diffs]) == (provider_pb2.DiffResponse.DIFF_SOME, ["evidence"])
