@@ -62,6 +62,9 @@ class Host:
             fields=fields,
         )
 
+    def add_planned_repairs(self, _change: Any) -> None:
+        return
+
     def find_field_changes(self, urn: str, olds: Any, news: Any, provider: str) -> Any:
         self.field_questions.append((urn, olds, news, provider))
         return [FieldChange("shown", Action.UPDATE, olds.get("size"), news.get("size"))]

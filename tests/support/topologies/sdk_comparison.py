@@ -88,6 +88,9 @@ class RecordingHost(ProviderHost):
         replaces = [key for key in changed if key in ("region", "gpu_type")]
         return Diff(bool(changed), replaces, delete_before_replace=False)
 
+    def add_planned_repairs(self, *_: Any) -> None:
+        return
+
     def find_field_changes(self, *_: Any) -> Any:
         return ()
 
