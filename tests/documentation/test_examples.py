@@ -29,6 +29,8 @@ NOT_RUN: Final = {
     "gpuform fetch-plan --pull-request 12 plan.json": "needs a repository on GitHub",
     "gpuform review plan.json --post --label": "needs a pull request on GitHub",
     "gpuform preview --save-plan plan.json --rehearse": "takes long; guides/rehearse.md runs it",
+    "gpuform rehearse --plan plan.json --hazards no-capacity,killed": "takes long; "
+    "guides/rehearse.md runs it",
     "gpuform rehearse --stack prod": "takes long; guides/rehearse.md runs it with few hazards",
     "gpuform rehearse --all --json": "takes long; each of its stacks is rehearsed as with --stack",
     "gpuform notify": "needs notify.yaml; guides/notifications.md runs it",
@@ -111,7 +113,6 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform preview --stack dev",
         "gpuform preview --save-plan plan.json",
         "gpuform review plan.json",
-        "gpuform rehearse --plan plan.json --hazards no-capacity,killed",
         run_after(
             "gpuform stack init prod; gpuform preview --save-plan prod.json; "
             "gpuform stack init staging; gpuform preview --save-plan staging.json",
