@@ -1,4 +1,4 @@
-"""Define the base classes of input, wire and output models, `Problem`, and types of ids.
+"""Define the base classes of input, wire and output models, `Problem`, and types of texts.
 
 Every platform derives its models from them. The three families never mix: functions in ``wire.py``
 and in the providers' state modules convert explicitly between them.
@@ -11,10 +11,12 @@ its page 'Object Names and IDs'.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.safe_text import is_visible_line, replace_invisible
@@ -250,3 +252,41 @@ def _validate_namespace(text: str) -> str:
 
 Name = Annotated[str, AfterValidator(_validate_kubernetes_name)]
 Namespace = Annotated[str, AfterValidator(_validate_namespace)]
+
+
+def require_pattern(pattern: str) -> str:
+    """Return a valid regular expression. Raises ValueError with the reason for another text.
+
+    Python's own engine needs exponential time for a pattern such as `(a+)+$`, and would stop an
+    editor's language server. The engine of pydantic-core (the Rust crate `regex`) needs time linear
+    in the text: it lacks look-around and backreferences.
+    """
+    try:
+        # Alone, too: inside a group, the text `a)|(b` would be valid.
+        _create_text_validator(pattern)
+        _create_text_validator(_anchor_pattern(pattern))
+    except SchemaError as error:
+        # The engine's message ends with the reason, after the pattern and a line of carets.
+        reason = str(error).rpartition("rror: ")[2]
+        raise ValueError(f"is not a regular expression: {reason}") from None
+    return pattern
+
+
+def is_full_match(pattern: str, text: str) -> bool:
+    """Return True if a valid regular expression matches the complete text."""
+    try:
+        _create_text_validator(_anchor_pattern(pattern)).validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _anchor_pattern(pattern: str) -> str:
+    r"""Return a pattern for complete texts; `$` would also match before a final line break."""
+    return rf"\A(?:{pattern})\z"
+
+
+@cache
+def _create_text_validator(pattern: str) -> SchemaValidator:
+    """Return the validator of texts that contain a match of the pattern. Raises SchemaError."""
+    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))

@@ -13,8 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, create_model
 
-from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.patterns import require_pattern
+from gpuform.schemas.models import InputModel, Problem, require_pattern
 from gpuform.schemas.rules import get_field_rules
 
 SECTIONS: Final[Mapping[str, str]] = MappingProxyType(

@@ -75,7 +75,7 @@ _COMMANDS = {
         "Export the locations of the stack's nodes to schedulers.",
     ),
     "notify": (
-        "notify_command",
+        "report_commands",
         "Show who is notified of what, or send a test to everybody.",
     ),
     "logs": (

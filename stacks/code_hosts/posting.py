@@ -9,19 +9,34 @@ is written and read. The workflows of `gpuform new ci` stop the older job of a p
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, Self
 
 from gpuform.providers.errors import GpuformError, NotFound, ServerError, UnknownOutcome
 from gpuform.stacks.code_hosts.client import CommentTooLong
-from gpuform.stacks.code_hosts.review_target import CodeHost, Comment
+from gpuform.stacks.code_hosts.github import GitHub
+from gpuform.stacks.code_hosts.gitlab import GitLab
+from gpuform.stacks.code_hosts.review_target import CodeHost, Comment, ReviewTarget, read_token
 from gpuform.stacks.review.facts import Review
 
 STAMP_PATTERN: Final = re.compile(
     r"<!-- gpuform:review stacks=(\w+) made=([\w:.+-]*) text=(\w+) verdict=([\w-]+) -->"
 )
+
+
+@contextlib.contextmanager
+def open_code_host(place: ReviewTarget, environ: Mapping[str, str]) -> Iterator[CodeHost]:
+    """Yield the code host of `place`, and close its client afterwards.
+
+    Raises MissingCredentials if the environment has no token, GpuformError if the token is not
+    valid.
+    """
+    token = read_token(place.code_host, environ)
+    code_host = (GitHub if place.code_host == "github" else GitLab)(place, token)
+    with code_host.client:
+        yield code_host
 
 
 class ReviewVerdict(StrEnum):

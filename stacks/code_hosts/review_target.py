@@ -1,6 +1,6 @@
 """Find the pull request that a plan is reviewed in: from flags, else from the variables of the CI.
 
-The commands `review`, `fetch-plan` and `new ci` call this module. `opening` opens the code host.
+The commands `review`, `fetch-plan` and `new ci` call this module. `posting` opens the code host.
 """
 
 import json

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gpuform.schemas.checking import validate_inputs
-from gpuform.schemas.patterns import is_full_match
+from gpuform.schemas.models import is_full_match
 from gpuform.schemas.topology import NAME_PATTERN, ConfigInputs
 from gpuform.schemas.values import is_equal
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition

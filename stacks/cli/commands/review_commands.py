@@ -1,9 +1,9 @@
 """Run `gpuform review` and `fetch-plan`: show saved plans to reviewers, fetch a reviewed plan."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,8 +16,18 @@ from gpuform.stacks.cli.failures import (
     SUCCESS,
 )
 from gpuform.stacks.cli.flags import add_format_flags, output_flag, require_checks_flag
-from gpuform.stacks.cli.session import FORMATS, add_common_flags, open_session, write_review
+from gpuform.stacks.cli.session import (
+    FORMATS,
+    Session,
+    add_common_flags,
+    open_session,
+    write_review,
+)
 from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, ReviewFlags
+
+if TYPE_CHECKING:
+    from gpuform.stacks.code_hosts.review_target import ReviewTarget
+    from gpuform.stacks.review.facts import Review
 
 _CODE_HOST_FLAGS = (
     click.option(
@@ -146,19 +156,15 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
       pulumi preview --json | gpuform review - --format html --output plan.html
       gpuform review plan.json --post --label
     """
-    from gpuform.stacks.cli.commands.review_gates import build_review  # noqa: PLC0415 - not for help
-
     if label and not to_post:
         raise click.UsageError("--label requires --post")
     if gates is not None and gates_from is not None:
         raise click.UsageError("--gates cannot be combined with --gates-from: leave one out")
     with open_session() as session:
-        built_review = build_review(files, gates, allow, session.environ, gates_from)
+        built_review = _build_review(files, gates, allow, session.environ, gates_from)
         write_review(built_review, form, output, session)
         if to_post:
-            from gpuform.stacks.cli.commands.review_gates import publish_review  # noqa: PLC0415 - as above
-
-            publish_review(built_review, session, review_flags, label=label)
+            _publish_review(built_review, session, review_flags, label=label)
     # In this order: a preview that failed says nothing about gates or danger.
     if built_review.has_failed:
         return FAILED
@@ -169,6 +175,124 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     if fail_on_danger and any(stack.dangers for stack in built_review.stacks):
         return FOUND
     return CHANGES if detailed_exitcode and built_review.has_changes else SUCCESS
+
+
+def _build_review(
+    files: Sequence[str],
+    gates: Path | None,
+    allow: Sequence[str],
+    environ: Mapping[str, str],
+    gates_from: str | None = None,
+) -> "Review":
+    """Read the plans of the files, evaluate the gates, and return the review.
+
+    The gates are those of the file `gates`, of the git revision `gates_from`, or of the plans.
+
+    The files are plans of one stack each, or one multi-stack plan. Gates over all stacks keep their
+    results, except that `allow` counts for them.
+
+    Raises:
+        FileError: a file cannot be read.
+        EngineError: a file is not a plan, or is a multi-stack plan among others.
+    """
+    from gpuform.providers.context import RunContext  # noqa: PLC0415 - not for help
+    from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.terminal.screen import read_content  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
+    from gpuform.stacks.gates.evaluating import allow_gates  # noqa: PLC0415 - as above
+    from gpuform.stacks.gates.reviewing import evaluate_gates  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.previews import read_plans  # noqa: PLC0415 - as above
+
+    read_plans_of_files = [
+        read_plans("stdin" if name == "-" else name, read_content(name)) for name in files
+    ]
+    (first, *others) = read_plans_of_files
+    if isinstance(first, StacksPlan) and not others:
+        allowed = RunContext(environ).with_permissions(allow).permissions
+        plans = tuple(evaluate_gates(first.plans, gates, allow, environ, gates_from))
+        workspace_gates = None if first.gates is None else allow_gates(first.gates, allowed)
+        return Review.from_stacks_plan(
+            first.model_copy(update={"plans": plans, "gates": workspace_gates}), files[0]
+        )
+    single_stack_plans = []
+    for name, plan in zip(files, read_plans_of_files, strict=True):
+        if isinstance(plan, StacksPlan):
+            hint = "review this file alone"
+            raise EngineError(f"{name} is a plan of several stacks", hint=hint)
+        single_stack_plans.append(plan)
+    evaluated = evaluate_gates(single_stack_plans, gates, allow, environ, gates_from)
+    return Review(list(map(StackFacts, evaluated, files)))
+
+
+_POST_MESSAGES = {
+    "added": "Added a comment",
+    "edited": "Edited the comment",
+    "left": "Left the comment unchanged: it shows a newer plan",
+}
+
+
+def _publish_review(
+    review: "Review", session: Session, review_flags: ReviewFlags, *, label: bool
+) -> None:
+    """Post the review as a comment, and report the result on stderr.
+
+    The job summary is written first: it is there also when the code host cannot be reached.
+
+    Raises:
+        GpuformError: the pull request is not known, or the code host refused a request.
+    """
+    from gpuform.providers.errors import GpuformError  # noqa: PLC0415 - not for help
+    from gpuform.stacks.code_hosts.posting import (  # noqa: PLC0415 - as above
+        label_pull_request,
+        open_code_host,
+        post_review,
+    )
+    from gpuform.stacks.code_hosts.review_target import find_review_target  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.pages import LIMIT, render_markdown  # noqa: PLC0415 - as above
+
+    review_place = find_review_target(review_flags, session.environ)
+    # Kept out of the limit: the comment always says which commit was planned.
+    origin = _describe_origin(review_place)
+    _write_job_summary(render_markdown(review, folded=True) + origin, session)
+    if review_place.pull_request is None:
+        raise GpuformError(
+            "cannot find the pull request: no pull request started this job",
+            hint="pass it: --pull-request N",
+        )
+    with open_code_host(review_place, session.environ) as code_host:
+
+        def render(limit: int) -> str:
+            return (
+                render_markdown(review, folded=True, limit=min(LIMIT, limit) - len(origin)) + origin
+            )
+
+        posted = post_review(code_host, review, render)
+        session.screen.warn(f"{_POST_MESSAGES[posted.outcome]} {posted.comment.url}".rstrip())
+        if label:
+            session.screen.warn(f"Labelled {label_pull_request(code_host).label}")
+
+
+def _describe_origin(review_place: "ReviewTarget") -> str:
+    """Return the commit and the job of the review as Markdown, or an empty text."""
+    from gpuform.stacks.review.pages import format_code  # noqa: PLC0415 - not for help
+
+    parts = [f"for {format_code(review_place.commit[:12])}"] if review_place.commit else []
+    parts += [f"by [this job]({review_place.run_url})"] if review_place.run_url else []
+    return f"\nPlanned {' '.join(parts)}.\n" if parts else ""
+
+
+def _write_job_summary(markdown: str, session: Session) -> None:
+    """Append the text to GitHub's job summary, if the job has one; a failure is only a warning."""
+    path = session.environ.get("GITHUB_STEP_SUMMARY")
+    # Set by GitHub alone: other CI systems have no summary of a job.
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(markdown + "\n")
+    except OSError as error:
+        session.screen.warn(f"warning: the job's summary cannot be written: {error.strerror}")
 
 
 @click.command("fetch-plan")
@@ -201,7 +325,7 @@ def fetch_plan(
       gpuform fetch-plan --pull-request 12 plan.json
     """
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
-    from gpuform.stacks.code_hosts.opening import open_code_host  # noqa: PLC0415 - as above
+    from gpuform.stacks.code_hosts.posting import open_code_host  # noqa: PLC0415 - as above
     from gpuform.stacks.code_hosts.review_target import find_review_target  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
