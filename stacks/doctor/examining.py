@@ -134,6 +134,7 @@ def _examine_stack(
     area = examined_stack.area
     examination.add_findings(area, lambda: stacks.find_locks(examined_stack))
     examination.add_findings(area, lambda: stacks.find_unfinished_work(examined_stack))
+    examination.add_findings(area, lambda: stacks.find_local_state(examined_stack))
     state = examination.get_or_report(area, lambda: stacks.read_state(examined_stack))
     if state is not None:
         examination.add_findings(area, lambda: stacks.check_state(examined_stack, state))

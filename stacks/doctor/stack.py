@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuform.providers.environment import read_environment
 from gpuform.providers.records import Intent
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.doctor.findings import Finding, Level
@@ -23,6 +24,7 @@ from gpuform.stacks.engine.stack import SecretsChange
 from gpuform.stacks.engine.state import ResourceState, SecretsProvider, edits, load_checkpoint
 from gpuform.stacks.engine.store import (
     Backend,
+    Files,
     SealedState,
     add_backup_hint,
     find_last_good_backup,
@@ -100,6 +102,22 @@ def find_plaintext_secrets(stack: ExaminedStack, settings: StackSettings) -> Ite
     """Yield a warning for each plain-text secret in the stack's file."""
     for finding in ConfigKeys.from_project(stack.project).find_plaintext_secrets(settings):
         yield _build_warning(stack, finding.text, finding.remedy)
+
+
+def find_local_state(stack: ExaminedStack) -> Iterator[Finding]:
+    """Yield a warning if the state of a stack of real platforms lies in a folder.
+
+    Raises GpuformError for a damaged record.
+    """
+    records = open_intents(stack.backend, stack.project.name, stack.name).records
+    environment = read_environment(records)
+    if environment is None or environment.emulated or not isinstance(stack.backend.storage, Files):
+        return
+    yield _build_warning(
+        stack,
+        "the state lies in a folder: if this disk is lost, nobody knows what the stack created",
+        "move it to a bucket: gpuform stack migrate URL",
+    )
 
 
 def read_state(stack: ExaminedStack) -> SealedState:

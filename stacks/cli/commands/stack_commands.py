@@ -35,12 +35,15 @@ from gpuform.stacks.cli.opening import (
     select_stack,
 )
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
+from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import (
     StackNotFound,
     Workspace,
+    build_lasting_url,
     get_short_name,
+    migrate_stack,
     parse_new_name,
     rename_stack,
 )
@@ -303,6 +306,48 @@ def rename(name: str) -> None:
             f"{settings} change the keys that begin with `{old_project}:` to begin with "
             f"`{new_project}:`."
         )
+
+
+@stack.command()
+@click.argument("url")
+@lock_flag
+@add_stack_flags
+def migrate(url: str) -> None:
+    """Move the stack to another backend, with history, backups and records.
+
+    URL is as for `gpuform login`; a relative path starts at the current folder. Holds the stack's
+    lock in both places, reads every copied file back and compares it. In the former place remains a
+    pointer: commands there refuse the stack and name the new URL. Nothing changes on a platform. An
+    interrupted move continues when the command is repeated.
+
+    \b
+    Examples:
+      gpuform stack migrate "s3://team-state/gpu?region=eu-central-1" --stack prod
+      gpuform stack migrate file:///srv/state --stack dev
+    """
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
+        target = Backend.open(url, session.environ)
+        with raise_on_signals():
+            name, copied = migrate_stack(
+                workspace, session.stack, target, build_lock_timeout(session.screen)
+            )
+        lasting_url = build_lasting_url(target)
+        counted_files = f": {copied} files, each compared after reading it back" if copied else ""
+        session.screen.print(
+            f"Moved stack {name} to {lasting_url}{counted_files}.\n"
+            + _describe_next_backend(session, workspace, lasting_url)
+        )
+
+
+def _describe_next_backend(session: Session, workspace: Workspace, url: str) -> str:
+    """Return the sentence that says how later commands find the new backend."""
+    if session.environ.get("PULUMI_BACKEND_URL"):
+        return f"Before the next command, set PULUMI_BACKEND_URL to {url}"
+    if workspace.project.backend_url:
+        path = workspace.project.path.name
+        return f"Before the next command, write this URL into backend.url of {path}."
+    return f"Before the next command, run `gpuform login {url}`."
 
 
 def _create_stack(

@@ -5,6 +5,7 @@ The highest package of the engine: operations and commands start here; it calls 
 """
 
 from gpuform.stacks.engine.stack.foreign_stack import ForeignStack, LiveResource, read_resources
+from gpuform.stacks.engine.stack.migrating import build_lasting_url, migrate_stack
 from gpuform.stacks.engine.stack.renaming import (
     has_local_records,
     move_local_records,
@@ -44,10 +45,12 @@ __all__ = [
     "StackImport",
     "StackNotFound",
     "Workspace",
+    "build_lasting_url",
     "find_selected_stack",
     "get_short_name",
     "get_unsaved_path",
     "has_local_records",
+    "migrate_stack",
     "move_local_records",
     "parse_new_name",
     "read_resources",

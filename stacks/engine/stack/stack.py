@@ -276,7 +276,9 @@ class Workspace:
     def resolve(self, name: str | None) -> str:
         """Return the short name of the named stack, else of the selected one.
 
-        Raises StackNotFound if the stack does not exist, or none is selected.
+        Raises:
+            StackNotFound: the stack does not exist, or none is selected.
+            StackMoved: the stack is at another backend.
         """
         name = get_short_name(self.project, name) if name else self.find_selected()
         stacks = self.list_stacks()
@@ -288,6 +290,7 @@ class Workspace:
             )
             raise StackNotFound("no stack is selected", hint=hint)
         if name not in stacks:
+            self.backend.reject_relocated(self.project.name, name)
             make = f"create it: `gpuform stack init {name}`"
             raise StackNotFound(
                 f"no stack named '{name}' in {self.backend.url}",

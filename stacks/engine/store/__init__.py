@@ -25,6 +25,15 @@ from gpuform.stacks.engine.store.backups import (
 )
 from gpuform.stacks.engine.store.lease import OtherStacks, Owners, find_owners
 from gpuform.stacks.engine.store.lock import LockFile, LockTimeout, StackLock, encode_lock, get_user
+from gpuform.stacks.engine.store.relocation import (
+    ARRIVING,
+    MOVED,
+    StackMoved,
+    build_marker_name,
+    build_moved_error,
+    read_marker,
+    write_marker,
+)
 from gpuform.stacks.engine.store.runs import IN_PROGRESS, HistoryEntry, RunHistory
 from gpuform.stacks.engine.store.segments import (
     SegmentLog,
@@ -37,8 +46,10 @@ from gpuform.stacks.engine.store.storage.files import Files
 from gpuform.stacks.engine.store.storage.protocol import Storage
 
 __all__ = [
+    "ARRIVING",
     "IN_PROGRESS",
     "MAKE_ROOM",
+    "MOVED",
     "SEALED",
     "Backend",
     "BackendError",
@@ -54,12 +65,15 @@ __all__ = [
     "SealedState",
     "SegmentLog",
     "StackLock",
+    "StackMoved",
     "Storage",
     "UnsavedFile",
     "UnsavedSegment",
     "add_backup_hint",
     "anchor_file_url",
     "build_full_name",
+    "build_marker_name",
+    "build_moved_error",
     "credentials",
     "describe_orphaned_journals",
     "encode_lock",
@@ -71,7 +85,9 @@ __all__ = [
     "get_user",
     "layout",
     "load_backup",
+    "read_marker",
     "read_sealed",
     "reject_unsaved_run",
     "strip_credentials",
+    "write_marker",
 ]

@@ -18,6 +18,7 @@ from gpuform.stacks.engine.store import backend_files, layout
 from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError
 from gpuform.stacks.engine.store.credentials import get_current_url
 from gpuform.stacks.engine.store.lock import LockTimeout, StackLock
+from gpuform.stacks.engine.store.relocation import is_marked, reject_relocated
 from gpuform.stacks.engine.store.runs import RunHistory
 from gpuform.stacks.engine.store.storage.addresses import anchor_file_url, open_storage
 from gpuform.stacks.engine.store.storage.files import Files
@@ -103,20 +104,32 @@ class Backend:
         return backend
 
     def list_stacks(self, project: str | None = None) -> list[str]:
-        """List the full names of all stacks, or of one project's stacks, in alphabetical order."""
+        """List the full names of all stacks, or of one project's stacks, in alphabetical order.
+
+        Stacks that moved to another backend are left out, and those whose move here is incomplete.
+        """
         full_names = set()
         folder = layout.build_name("stacks", project) if project else layout.build_name("stacks")
-        for entry in self.storage.list_entries(folder):
+        entries = self.storage.list_entries(folder)
+        names = {entry.name for entry in entries}
+        for entry in entries:
             parts = entry.name.removeprefix(layout.build_name("stacks") + "/").split("/")
             # The Pulumi CLI puts a side file NAME.attrs beside each file of a folder: no stack.
             suffix = next((s for s in layout.SUFFIXES if parts[-1].endswith(s)), None)
             if suffix and len(parts) == 2:
-                full_names.add(build_full_name(parts[0], parts[1].removesuffix(suffix)))
+                stack = parts[1].removesuffix(suffix)
+                if not is_marked(names, parts[0], stack):
+                    full_names.add(build_full_name(parts[0], stack))
         return sorted(full_names)
 
     def exists(self, project: str, stack: str) -> bool:
-        """Return True if the stack has a checkpoint."""
+        """Return True if the stack has a checkpoint. Raises StackMoved as `reject_relocated`."""
         return self._find_checkpoint_name(project, stack) is not None
+
+    def reject_relocated(self, project: str, stack: str) -> None:
+        """Raise StackMoved if the stack moved away, or if its move here is not complete."""
+        entries = self.storage.list_entries(layout.build_name("stacks", project))
+        reject_relocated(self.storage, entries, project, stack)
 
     def locate_checkpoint(self, project: str, stack: str) -> str:
         """Return the location of the stack's checkpoint, existing or future, for messages."""
@@ -147,7 +160,7 @@ class Backend:
         """
         # A process that has lost its lock must not overwrite the state of its successor.
         self.check_lock(project, stack)
-        self._write_meta()
+        self.write_meta()
         old = self._choose_checkpoint_name(project, stack)
         starts_gzip = self.gzips and old.endswith(".json")
         name = f"{old}.gz" if starts_gzip else old
@@ -178,7 +191,7 @@ class Backend:
         stack's lock.
         """
         self.check_lock(project, stack)
-        self._write_meta()
+        self.write_meta()
         name = self._choose_checkpoint_name(project, stack)
         backup_name = f"{name}.{layout.create_timestamp(self.storage, f'{name}.')}"
         was_there = self.storage.copy(name, backup_name)
@@ -378,9 +391,13 @@ class Backend:
         return max(entries, key=lambda entry: entry.modified).name if entries else None
 
     def _find_checkpoint_entries(self, project: str, stack: str) -> list[BlobEntry]:
-        """List the existing files of the checkpoint, compressed or not."""
+        """List the existing files of the checkpoint, compressed or not.
+
+        Raises StackMoved if the stack moved away, or if its move here is not complete.
+        """
         variants = self._list_checkpoint_names(project, stack)
         entries = self.storage.list_entries(layout.build_name("stacks", project))
+        reject_relocated(self.storage, entries, project, stack)
         return [entry for entry in entries if entry.name in variants]
 
     def _choose_checkpoint_name(self, project: str, stack: str) -> str:
@@ -428,7 +445,7 @@ class Backend:
             "gpuform.",
         )
 
-    def _write_meta(self) -> None:
+    def write_meta(self) -> None:
         """Write the file with the layout's version, unless there is one."""
         if _META in self._versions:
             return

@@ -115,7 +115,7 @@ CHANGING_COMMANDS: Final = frozenset(
     {
         *("new", "fetch-plan", "convert", "login", "logout", "mcp", "lsp", "notify"),
         *("config set", "config rm", "stack init", "stack select", "stack unselect"),
-        *("stack rename", "stack import", "stack change-secrets-provider"),
+        *("stack rename", "stack migrate", "stack import", "stack change-secrets-provider"),
         *("state recover", "state upgrade"),
         *("emulator", "emulator share", "emulator start", "emulator stop"),
         *("plugin install", "plugin uninstall"),

@@ -116,7 +116,7 @@ def test_the_list_of_commands_is_complete() -> None:
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
-        *(f"stack {name}" for name in ("import", "history", "rename", "unselect")),
+        *(f"stack {name}" for name in ("import", "history", "rename", "migrate", "unselect")),
         "stack change-secrets-provider",
         *("plugin", *(f"plugin {name}" for name in ("install", "uninstall", "doctor"))),
         *(f"config {name}" for name in ("ls", "set", "get", "rm")),

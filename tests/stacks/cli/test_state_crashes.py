@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from processes.limits import LAST_RESORT
+from support.servers.bucket_server import KEYS, BucketServer, build_bucket_url
+from support.stacks.stack_files import add_history_and_records, read_stack_files
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.values import Secret
 
 Run = Any
@@ -23,7 +26,7 @@ STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 MACHINE = "urn:pulumi:dev::demo::lab:index:Machine::a"
 
 # Runs a command in copies of a folder, each time in a child that dies one step later, until one
-# lives. What a child leaves stays in its copy.
+# lives. What a child leaves stays in its copy. NUMBER in an argument is the number of the child.
 KILLER = """
 import os, pathlib, shutil, sys
 from gpuform.stacks.cli import app
@@ -55,8 +58,14 @@ def run(folder, number):
         (os, "fsync"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"), (os, "close"),
     ):
         mortal(holder, name, left)
+    given = [argument.replace("NUMBER", str(number)) for argument in arguments]
+    if any(argument.startswith("s3://") for argument in given):
+        from gpuform.stacks.engine.store.storage.objects import Objects
+
+        for name in ("write", "copy", "delete"):
+            mortal(Objects, name, left)
     try:
-        app.cli.main(args=arguments, prog_name="gpuform")
+        app.cli.main(args=given, prog_name="gpuform")
     except SystemExit as ended:
         os._exit(ended.code or 0)
 
@@ -258,3 +267,57 @@ def test_a_killed_repair_is_completed_by_the_same_command(
         assert get_machine_ids(run_on_stack, "dev") == ["m-a"]
         copies = (folder / ".pulumi/stacks/demo").glob("dev.json.[0-9]*")
         assert b"torn" in [path.read_bytes() for path in copies]
+
+
+def check_killed_moves(run: Run, killed: KilledCommand, url: str) -> set[str]:
+    """Complete each killed move, and return where the stack was usable before that."""
+    add_history_and_records(killed.project)
+    whole = read_stack_files(Backend.open(f"file://{killed.project}", {}))
+    usable = set()
+    for folder in killed.run_to_every_write("stack", "migrate", url, "--stack", "dev"):
+        number = folder.parent.name
+        target = Backend.open(
+            url.replace("file://..", f"file://{folder.parent}").replace("NUMBER", number)
+        )
+        # The lease of the killed process expires.
+        target.storage.delete(".pulumi/gpuform/demo/dev.lock")
+        left = run("state", "list", "--json", "--stack", "dev")
+        if left.code == 0:
+            assert read_stack_files(Backend.open(f"file://{folder}", {})) == whole
+        else:
+            assert "stack 'dev' moved to " in left.err
+        usable.add("source" if left.code == 0 else "target")
+        again = run("stack", "migrate", url.replace("NUMBER", number), "--stack", "dev")
+        assert again.code == 0, again.err
+        assert read_stack_files(target) == whole
+        assert list(read_stack_files(Backend.open(f"file://{folder}", {}))) == [
+            ".pulumi/stacks/demo/dev.moved"
+        ]
+        killed.monkeypatch.setenv("PULUMI_BACKEND_URL", target.url)
+        assert get_machine_ids(run, "dev") == ["m-a"]
+        killed.monkeypatch.delenv("PULUMI_BACKEND_URL")
+    return usable
+
+
+def test_a_killed_move_to_a_folder_is_completed_by_the_same_command(
+    run_on_stack: Run, killed_command: KilledCommand, project: Path
+) -> None:
+    (project.parent / "there").mkdir()
+    usable = check_killed_moves(run_on_stack, killed_command, "file://../there")
+    assert usable == {"source", "target"}
+
+
+@pytest.mark.sampled(4)
+def test_a_killed_move_to_a_bucket_is_completed_by_the_same_command(
+    run_on_stack: Run,
+    killed_command: KilledCommand,
+    bucket_server: BucketServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    url = build_bucket_url(bucket_server.create_bucket(), bucket_server.port)
+    usable = check_killed_moves(
+        run_on_stack, killed_command, url.replace("/team/state", "/team/NUMBER")
+    )
+    assert usable == {"source", "target"}

@@ -1,0 +1,270 @@
+"""Move a stack with all its files to another backend, so that a killed move can be completed.
+
+`gpuform stack migrate` calls `migrate_stack`. The order of the writes:
+
+1. a marker at the target: every command refuses the stack there;
+2. all files at the target, the checkpoint last, each compared after reading it back;
+3. a pointer at the source: every command refuses the stack there, and names the new place;
+4. the target's marker is removed: from here on the stack is at the target;
+5. the source's files are removed, the checkpoint first.
+
+A kill before 3 leaves the source whole, and one after 3 leaves the target complete. The same
+command continues in both cases. A Pulumi CLI, which knows no markers, finds the locks of the killed
+process.
+"""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.stack.stack import Workspace, get_unsaved_path
+from gpuform.stacks.engine.stack.state_import import recover
+from gpuform.stacks.engine.stack.workspace import (
+    check_selectable,
+    get_short_name,
+    select_stack,
+)
+from gpuform.stacks.engine.store import (
+    ARRIVING,
+    MOVED,
+    Backend,
+    BackendError,
+    Files,
+    LockTimeout,
+    Storage,
+    add_backup_hint,
+    build_marker_name,
+    build_moved_error,
+    layout,
+    read_marker,
+    read_sealed,
+    reject_unsaved_run,
+    strip_credentials,
+    write_marker,
+)
+
+_PARALLEL_COPIES: Final = 16
+_OWN_KIND = re.compile(r"(?!lock$)[a-z-]+|(records|journal|journal\.\d+)/.+|journal\.\d+")
+"""The ends of the names of gpuform's own files about a stack; locks stay where they are."""
+
+
+def migrate_stack(
+    workspace: Workspace,
+    name: str | None,
+    target: Backend,
+    timeout: LockTimeout | None = None,
+) -> tuple[str, int]:
+    """Move a stack to another backend and select it there; complete a move that was killed.
+
+    Holds the stack's lock in both places. Changes of an interrupted run's journal are written into
+    the checkpoint first; no passphrase is needed.
+
+    Args:
+        workspace: the project and the backend of the stack.
+        name: the stack; None is the selected one.
+        target: the other backend.
+        timeout: how long to wait for each of the two locks.
+
+    Returns:
+        The stack's name, and the number of copied files; 0 if a former command had copied all.
+
+    Raises:
+        StackMoved: the stack is at a third place.
+        StackNotFound: there is no such stack, or none is selected.
+        EngineError: the target has a stack of this name; or the state cannot be moved yet.
+            Nothing was changed.
+    """
+    project, source = workspace.project, workspace.backend
+    stack = get_short_name(project, name) if name else workspace.find_selected()
+    pointer = read_marker(source.storage, project.name, stack, MOVED) if stack else None
+    if stack is None or pointer is None:
+        stack = workspace.resolve(stack)
+    move = _Move(source, target, project.name, stack)
+    move.reject_same_place()
+    check_selectable(project, workspace.environ)
+    reject_unsaved_run(get_unsaved_path(project, stack))
+    with (
+        source.create_lock(project.name, stack, timeout),
+        target.create_lock(project.name, stack, timeout),
+    ):
+        copied = 0
+        # Read again under the lock: another process may have moved the stack meanwhile.
+        pointer = read_marker(source.storage, project.name, stack, MOVED)
+        if pointer is None:
+            _settle(workspace, stack)
+            copied = move.copy_files()
+            write_marker(source.storage, project.name, stack, MOVED, move.target_url)
+        elif strip_credentials(pointer) != strip_credentials(move.target_url):
+            raise build_moved_error(source.storage, project.name, stack, pointer)
+        move.remove_source()
+    # The selection of the former place stays: a command there names the new place.
+    select_stack(project, stack, {**workspace.environ, "PULUMI_BACKEND_URL": target.url})
+    return stack, copied
+
+
+def build_lasting_url(backend: Backend) -> str:
+    """Return the backend's URL, for a folder with its absolute path."""
+    storage = backend.storage
+    return storage.root.resolve().as_uri() if isinstance(storage, Files) else backend.url
+
+
+def _settle(workspace: Workspace, stack: str) -> None:
+    """Finish an interrupted change of secrets, and write the journal into the checkpoint.
+
+    The caller holds the stack's lock. Raises EngineError for a journal that cannot be applied.
+    """
+    backend, project = workspace.backend, workspace.project
+    workspace.finish_secrets_change(stack, exclusive=True)
+    with add_backup_hint(backend, project.name, stack):
+        sealed = read_sealed(backend, project.name, stack)
+    if sealed.fault is not None:
+        raise sealed.fault
+    if sealed.orphaned_journals:
+        where = backend.open_journal(project.name, stack).where
+        raise EngineError(
+            f"a run was interrupted and left the journal {where}, and another program has written "
+            "the state since",
+            hint="`gpuform refresh` first recovers what that run created.",
+        )
+    recover(backend, project.name, stack, get_unsaved_path(project, stack))
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """The files of one stack in two backends, whose locks the caller holds."""
+
+    source: Backend
+    target: Backend
+    project: str
+    stack: str
+
+    @property
+    def target_url(self) -> str:
+        """The URL of the target for the pointer."""
+        return build_lasting_url(self.target)
+
+    def reject_same_place(self) -> None:
+        """Raise EngineError if both backends are the same folder or bucket."""
+        places = [
+            str(storage.root.resolve()) if isinstance(storage, Files) else storage.locate("")
+            for storage in (self.source.storage, self.target.storage)
+        ]
+        if places[0] == places[1]:
+            raise EngineError(f"stack '{self.stack}' is already in {self.target.url}")
+
+    def copy_files(self) -> int:
+        """Copy all files to the target, the checkpoint last, and return their number.
+
+        Raises EngineError if the target has a stack of this name, or returns other bytes than were
+        written.
+        """
+        checkpoints, others = self._list_files(self.source.storage)
+        if not checkpoints:
+            raise BackendError(f"no stack named '{self.stack}' in {self.source.url}")
+        self._prepare_target({*checkpoints, *others})
+        with ThreadPoolExecutor(_PARALLEL_COPIES, thread_name_prefix="moving") as pool:
+            list(pool.map(self._copy_file, others))
+        # Of several variants the newest counts: only this one is copied.
+        self._copy_file(checkpoints[-1])
+        return len(others) + 1
+
+    def remove_source(self) -> None:
+        """Let commands use the stack at the target, and remove the source's files.
+
+        Raises EngineError if the target does not have the stack: then nothing is removed.
+        """
+        names = [build_marker_name(self.project, self.stack, kind) for kind in (MOVED, ARRIVING)]
+        if not self._list_files(self.target.storage)[0]:
+            raise EngineError(
+                f"stack '{self.stack}' is not in {self.target.url}, although "
+                f"{self.source.storage.locate(names[0])} says so",
+                hint="Nothing was removed. If the URL is right, remove that file: the stack is "
+                "then in its former place again.",
+            )
+        # A stack that moves back finds the pointer that it left there.
+        for name in names:
+            self.target.storage.delete(name)
+        checkpoints, others = self._list_files(self.source.storage)
+        self.source.check_lock(self.project, self.stack)
+        for group in (checkpoints, others):
+            self.source.storage.delete(*group, *(f"{name}.attrs" for name in group))
+
+    def _prepare_target(self, names: set[str]) -> None:
+        """Mark the target as incomplete, and remove what a killed move has left there.
+
+        `names` are the source's files. Raises EngineError if the target has a stack of this name.
+        """
+        storage = self.target.storage
+        origin = read_marker(storage, self.project, self.stack, ARRIVING)
+        former = read_marker(storage, self.project, self.stack, MOVED)
+        source_url = build_lasting_url(self.source)
+        if origin not in (None, source_url):
+            self.target.reject_relocated(self.project, self.stack)
+        if former not in (None, source_url):
+            raise build_moved_error(storage, self.project, self.stack, former or "")
+        checkpoints, others = self._list_files(storage)
+        leftovers = [name for name in (*checkpoints, *others) if not self._is_backup(name)]
+        if origin is None:
+            if leftovers:
+                raise EngineError(
+                    f"{self.target.url} has files of a stack '{self.stack}' already: "
+                    f"{storage.locate(leftovers[0])}",
+                    hint="Nothing was changed. Choose another URL, or rename one of the stacks.",
+                )
+            self.target.write_meta()
+            write_marker(storage, self.project, self.stack, ARRIVING, source_url)
+        # Records that the source has removed since must not come back.
+        storage.delete(*(name for name in leftovers if name not in names))
+
+    def _copy_file(self, name: str) -> None:
+        """Copy a file to the target, and compare the bytes after reading them back."""
+        blob = self.source.storage.read(name)
+        if blob is None:
+            raise BackendError(f"{self.source.storage.locate(name)} was removed meanwhile")
+        for backend in (self.source, self.target):
+            backend.check_lock(self.project, self.stack)
+        self.target.storage.write(name, blob.data)
+        copied = self.target.storage.read(name)
+        if copied is None or copied.data != blob.data:
+            raise BackendError(
+                f"{self.target.storage.locate(name)} has other bytes than were written",
+                hint="The stack is unchanged in its former place. Check the store, and run the "
+                "command again.",
+            )
+
+    def _list_files(self, storage: Storage) -> tuple[list[str], list[str]]:
+        """Return the names of the stack's checkpoints, the newest last, and of its other files."""
+        beside = layout.build_name("stacks", self.project)
+        stem = f"{beside}/{self.stack}"
+        own_stem = layout.build_own_name(self.project, self.stack, "")
+        entries = storage.list_entries(beside)
+        variants = {f"{stem}{suffix}" for suffix in layout.SUFFIXES}
+        found = sorted(
+            (entry for entry in entries if entry.name in variants),
+            key=lambda entry: entry.modified,
+        )
+        copies = re.compile(
+            rf"{re.escape(stem)}(\.pulumi-tags|({'|'.join(map(re.escape, layout.SUFFIXES))})"
+            r"\.(bak|\d+))"
+        )
+        others = [entry.name for entry in entries if copies.fullmatch(entry.name)]
+        for kind in ("history", "backups"):
+            folder = layout.build_name(kind, self.project, self.stack)
+            others += [entry.name for entry in storage.list_entries(folder)]
+        own = storage.list_entries(layout.build_name("gpuform", self.project))
+        others += [
+            entry.name
+            for entry in own
+            if entry.name.startswith(own_stem)
+            and _OWN_KIND.fullmatch(entry.name.removeprefix(own_stem))
+        ]
+        # Go's library for folders keeps facts about a file beside it; it needs none.
+        kept = [name for name in others if not name.endswith(".attrs")]
+        return [entry.name for entry in found], kept
+
+    def _is_backup(self, name: str) -> bool:
+        """Return True for an earlier state, which stays when a stack is removed."""
+        folder = layout.build_name("backups", self.project, self.stack)
+        return name.startswith(f"{folder}/") or bool(re.search(r"\.(bak|\d{15,})$", name))
