@@ -121,8 +121,8 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
         session.screen.print("  gpuform doctor  # shows which keys are missing")
         session.screen.print("  gpuform up")
         session.screen.print(
-            "\nThe state is stored in .pulumi/ of the project, which git ignores. Before others work "
-            "on a stack,\nmove its state to a bucket: gpuform stack migrate URL"
+            "\nThe state is stored in .pulumi/ of the project, which git ignores. Before others "
+            "work on a stack,\nmove its state to a bucket: gpuform stack migrate URL"
         )
 
 

@@ -17,6 +17,7 @@ from support.stacks.planned_project import PlannedProject
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.emulator.together import MEMBER_KEY
+from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.providers.records import Intent
 from gpuform.stacks.doctor.findings import Examination, Level
 from gpuform.stacks.engine.records import open_intents
@@ -90,6 +91,18 @@ class TestSound:
             assert message in ran.out
         after = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
         assert after == before
+
+    @pytest.mark.parametrize("emulated", [False, True])
+    def test_a_state_of_real_platforms_in_a_folder_is_a_warning(
+        self, dev: Run, project: Path, emulated: bool
+    ) -> None:
+        records = open_intents(Backend.open(f"file://{project}", {}), "demo", "dev").records
+        record_environment(records, StackEnvironment(emulated=emulated, emulator=""))
+
+        findings = json.loads(dev("doctor", "--json").out)["findings"]
+
+        texts = [finding["text"] for finding in findings]
+        assert any("the state lies in a folder" in text for text in texts) is not emulated
 
     def test_doctor_emulate_checks_an_emulator_of_its_own(self, dev: Run, project: Path) -> None:
         (project / "__main__.py").unlink()
