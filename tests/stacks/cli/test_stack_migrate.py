@@ -118,7 +118,7 @@ def test_a_lock_in_either_place_stops_the_move(dev: Run, project: Path, there: P
 def test_both_places_are_locked_while_files_are_copied(
     dev: Run, project: Path, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locked = []
+    locked: list[int] = []
     write = Files.write
 
     def write_and_look(self: Files, name: str, *args: Any, **options: Any) -> Any:
