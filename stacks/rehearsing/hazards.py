@@ -3,6 +3,7 @@
 `list_plays` reads the points of the undisturbed run; `HazardInjector` carries out a play.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -134,12 +135,29 @@ def list_plays(learned: LearnedPlan, kinds: Iterable[HazardKind]) -> list[Hazard
     }
     # In the order of the enumeration, whatever the order on the command line.
     chosen_kinds = set(kinds)
-    return [
+    plays = [
         play
         for kind in HazardKind
         if kind in chosen_kinds and kind in listers
         for play in listers[kind](learned)
     ]
+    return _tell_apart(plays)
+
+
+def _tell_apart(plays: Sequence[HazardPlay]) -> list[HazardPlay]:
+    """Return the plays with the request added to each description that several plays have."""
+    counts = Counter(play.hazard.description for play in plays)
+    named = []
+    for play in plays:
+        description, point = play.hazard.description, play.point
+        if counts[description] > 1 and point is not None:
+            # A run may send one kind of request several times for one resource.
+            description += f", at request {point.number} of the run: {_format_request(point)}"
+            hazard = play.hazard.model_copy(update={"description": description})
+            named.append(replace(play, hazard=hazard))
+        else:
+            named.append(play)
+    return named
 
 
 def _list_creates(learned: LearnedPlan) -> Iterator[tuple[PointGroup, Point]]:
@@ -270,9 +288,13 @@ _PLATFORMS_WITH_JOBS: Final = ("together",)
 
 def _describe_request(learned: LearnedPlan, point: Point) -> str:
     """Return a request in words: POST compute/clusters of clusters.train."""
+    return f"{_format_request(point)} of {learned.format_address(point)}"
+
+
+def _format_request(point: Point) -> str:
     # The end of the path says what is requested; before it are versions and ids.
     *_, folder, last = point.group[-1].split("/")
-    return f"{point.method} {folder}/{last} of {learned.format_address(point)}"
+    return f"{point.method} {folder}/{last}"
 
 
 def _play(

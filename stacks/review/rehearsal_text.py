@@ -4,6 +4,7 @@ Called by the views of plans and reviews, and by `gpuform rehearse`. Three lines
 is lost. No text is escaped.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -123,13 +124,24 @@ def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:
         ending = "" if outcome.is_mended else ", not completely"
         yield f"    mended by: {outcome.mended_by}{ending}"
     elif not outcome.is_mended:
-        yield "    no command was found that mends it"
+        remedy = _find_remedy(outcome)
+        advice = f"; its error says: {remedy}" if remedy else ""
+        yield f"    no command was found that mends it{advice}"
     for advice in outcome.advice:
         remaining = f"{counted(advice.lost_gpus, 'GPU')}" if advice.lost_gpus else "no GPU"
         yield (
             f"    avoid it: declare {advice.declaration} of {name_of(advice.urn)}: "
             f"a rehearsal with it lost {remaining}"
         )
+
+
+def _find_remedy(outcome: HazardOutcome) -> str:
+    """Return the hint of the outcome's last error in one line; empty for an error without one."""
+    if not outcome.errors:
+        return ""
+    # An error's hint is below its message. Its id is one of the emulator.
+    _message, *hint = outcome.errors[-1].splitlines()
+    return re.sub(r"--adopt [^\s`]+", "--adopt ID", " ".join(line.strip() for line in hint))
 
 
 def _list_losses(outcome: HazardOutcome) -> list[str]:

@@ -58,6 +58,17 @@ def test_capacity_that_ends_after_the_deletion_is_a_hazard_of_its_own() -> None:
     assert play.point.number == 2
 
 
+def test_hazards_at_different_requests_of_one_resource_differ_in_words() -> None:
+    learned = learn(
+        build_point(1, "a", Op.UPDATE, "PATCH"),
+        build_point(2, "a", Op.UPDATE, "PUT"),
+        build_point(3, "a", Op.UPDATE, "PUT"),
+    )
+    descriptions = [play.hazard.description for play in list_plays(learned, HazardKind)]
+    assert "no capacity for clusters.a, at request 2 of the run: PUT clusters/*" in descriptions
+    assert len(set(descriptions)) == len(descriptions)
+
+
 def test_each_request_is_lost_before_and_after_its_effect() -> None:
     plays = list_plays(learn(build_point(1, "a")), [HazardKind.LOST_REQUEST])
     assert [play.hazard.description for play in plays] == [

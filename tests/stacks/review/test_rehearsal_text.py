@@ -86,6 +86,19 @@ def test_harm_is_listed_with_its_remedy_the_worst_first() -> None:
     ]
 
 
+def test_the_hint_of_the_error_stands_where_no_command_mends() -> None:
+    error = (
+        "data: an interrupted create may have created one of these, or none: 3f9a\n"
+        "  nothing was created or adopted. To adopt one,\n  add `--adopt 3f9a`"
+    )
+    outcome = build_outcome(HazardKind.KILLED, is_mended=False, errors=("lost", error))
+    (line,) = (line for line in render_rehearsal(build_rehearsal(outcome)) if "no command" in line)
+    assert line == (
+        "        no command was found that mends it; its error says: nothing was created or "
+        "adopted. To adopt one, add `--adopt ID`"
+    )
+
+
 def test_a_run_that_fails_without_a_hazard_is_the_verdict() -> None:
     usual = build_outcome(
         HazardKind.NONE, "nothing goes wrong", ending="failed", errors=("volume data is attached",)
