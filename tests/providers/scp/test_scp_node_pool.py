@@ -64,6 +64,7 @@ class TestBatches:
         assert "2 to 5 servers are allowed, not 1" in pool.reason
         assert len(pool.nodes) == 3
 
+    @pytest.mark.exact_waits
     @pytest.mark.parametrize("joining_while_creating", [False, True])
     def test_200_nodes_take_as_long_as_two_and_share_their_lists(
         self, environment: Any, pool_inputs: Properties, joining_while_creating: bool

@@ -12,7 +12,7 @@ from support.schedulers.real_sshd import Sshd
 
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.slurm.processes import SshCommandRunner
-from gpuform.providers.slurm.scheduler import SlurmScheduler
+from gpuform.providers.slurm.scheduler import SlurmScheduler, run_and_parse
 from gpuform.schemas.policies.drain import SlurmInputs
 
 pytestmark = [
@@ -83,9 +83,8 @@ def test_the_exit_code_is_that_of_the_command(sshd: Sshd) -> None:
 
 
 def test_a_missing_command_is_an_error(sshd: Sshd) -> None:
-    scheduler = SlurmScheduler(read_commands(sshd))
     with pytest.raises(GpuformError, match="not installed there"):
-        scheduler._run_and_parse(("nosuch",), str)
+        run_and_parse(read_commands(sshd), "nodes", ("nosuch",), str)
 
 
 @pytest.mark.parametrize(
