@@ -199,3 +199,19 @@ def test_an_empty_variable_selects_nothing(project: Project, gpuform: Cli) -> No
     project.run_successfully(pulumi, "stack", "init", "dev")
     for cli in (gpuform, pulumi):
         assert project.run(cli, "stack", "export", PULUMI_STACK="").code != 0
+
+
+def test_the_pulumi_cli_finds_a_moved_stack_in_the_new_place_only(
+    project: Project, selecting_engine: Cli
+) -> None:
+    former, new = project.backend, f"file://{project.folder}/other"
+    project.run_successfully(selecting_engine, "stack", "init", "dev")
+
+    project.run_successfully(project.gpuform, "stack", "migrate", new, "--stack", "dev")
+
+    project.backend = new
+    assert project.get_selected() == "dev"
+    project.run_successfully(pulumi, "stack", "export", "--stack", "dev")
+    project.backend = former
+    assert json.loads(project.run(pulumi, "stack", "ls", "--json").stdout) == []
+    assert project.run(pulumi, "stack", "export", "--stack", "dev").code != 0
