@@ -31,6 +31,14 @@ _SIGN_IN_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _GPUFORM_VARIABLES: Final = ("AWS_REGION", "AZURE_STORAGE_ACCOUNT")
 _VAULT_SECRETS: Final = ("VAULT_ADDR", "VAULT_TOKEN")
+_READ_ONLY: Final = "_READ_ONLY"
+_WRITING_KEYS: Final = (
+    *("TOGETHER_API_KEY", "SCP_TF_ACCESS_KEY", "SCP_TF_SECRET_KEY", "TENSORONE_API_KEY"),
+    "VAULT_TOKEN",
+)
+_WRITING_IDENTITIES: Final = ("AWS_ROLE_ARN", "AZURE_CLIENT_ID", "GCP_SERVICE_ACCOUNT")
+WRITING_NAMES: Final = (*_WRITING_KEYS, *_WRITING_IDENTITIES)
+"""Keys and identities that may write: jobs that only plan get the twins `*_READ_ONLY`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +200,11 @@ def _build_github_values(clouds: Clouds) -> dict[str, Any]:
     return {
         "setup": setup,
         "setup_with_history": setup.replace(no_credentials, history),
-        "credentials": "\n".join(
-            f"          {variable}: ${{{{ secrets.{variable} }}}}" for variable in names
-        ),
+        "credentials": _render_github_credentials(names),
+        "read_only_setup": _use_read_only(setup),
+        "read_only_setup_with_history": _use_read_only(setup.replace(no_credentials, history)),
+        "read_only_credentials": _use_read_only(_render_github_credentials(names)),
+        "read_only_names": _list_read_only_names(clouds),
         "environment": "".join(
             f"\n  {variable}: ${{{{ vars.{variable} }}}}"
             for variable in clouds.iterate_environment()
@@ -202,6 +212,63 @@ def _build_github_values(clouds: Clouds) -> dict[str, Any]:
         "identity": render_identity,
         "sign_in": sign_in_comment if clouds.names else "",
     }
+
+
+def _render_github_credentials(names: Iterable[str]) -> str:
+    """Return the lines of a step's `env` that pass the secrets of these names."""
+    return "\n".join(f"          {name}: ${{{{ secrets.{name} }}}}" for name in names)
+
+
+def _use_read_only(steps: str) -> str:
+    """Return steps of GitHub's in which each writing key and identity is its read-only twin."""
+    names = "|".join(WRITING_NAMES)
+    return re.sub(rf"((?:secrets|vars)\.(?:{names})) ", rf"\1{_READ_ONLY} ", steps)
+
+
+def _list_twins(clouds: Clouds) -> list[str]:
+    """List the writing keys and identities of the jobs, each with a read-only twin."""
+    names = (*_WRITING_KEYS[:-1], *clouds.credentials, *clouds.variables)
+    return [name for name in names if name in WRITING_NAMES]
+
+
+def _list_read_only_names(clouds: Clouds) -> str:
+    """Return the names of the read-only keys and identities as comment lines of a workflow."""
+    return "\n".join(f"#             {name}{_READ_ONLY}" for name in _list_twins(clouds))
+
+
+def list_ci_checklist(code_host: CodeHostName, clouds: Clouds, branch: str) -> list[str]:
+    """List what people have to create at the code host and the clouds, an item for each step."""
+    twins = _list_twins(clouds)
+    keys = [name for name in twins if name not in _WRITING_IDENTITIES]
+    identities = [name for name in twins if name in _WRITING_IDENTITIES]
+    is_github = code_host == "github"
+    scope = (
+        "secrets of the environment gpuform"
+        if is_github
+        else ("protected variables with the environment scope gpuform")
+    )
+    subject = (
+        "the subject repo:OWNER/NAME:environment:gpuform"
+        if is_github
+        else f"the subject project_path:GROUP/NAME:ref_type:branch:ref:{branch}"
+    )
+    return [
+        f"environment gpuform: only the branch {branch} may use it, and people approve its jobs",
+        f"keys that may write, as {scope}: those you use of {', '.join(keys)}",
+        f"keys that may only read, of the repository, under the same names with {_READ_ONLY}",
+        *(
+            f"{name}: an identity that may write the state, which trusts only {subject}; "
+            f"{name}{_READ_ONLY}: one that may only read the state and decrypt with its key"
+            for name in identities
+        ),
+        "PULUMI_CONFIG_PASSPHRASE, for all jobs: a preview decrypts configuration and state",
+        f"rule of the branch {branch}: "
+        + ("require the check fresh" if is_github else "pipelines must succeed")
+        + f", up-to-date branches or a merge {'queue' if is_github else 'train'}, and an approval "
+        "of code owners",
+        "CODEOWNERS: owners of workflows, gates, prices, policies, requirements and CODEOWNERS",
+        "check the files: gpuform doctor --ci",
+    ]
 
 
 def _build_gitlab_values(clouds: Clouds) -> dict[str, Any]:
@@ -214,6 +281,9 @@ def _build_gitlab_values(clouds: Clouds) -> dict[str, Any]:
     return {
         # The template itself explains the passphrase, which is the first one.
         "variables": ", ".join(_CREDENTIALS[1:]),
+        "read_only_exports": "\n".join(
+            f'        export {name}="${name}{_READ_ONLY}"' for name in _list_twins(clouds)
+        ),
         "identity": identity if clouds.names else "",
         "signing": "".join(
             "\n" + _read_template_part("gitlab", f"sign-in-{cloud}.yml") for cloud in clouds.names

@@ -38,6 +38,7 @@ folder = pathlib.Path(gpuform.stacks.__path__[0])
 has_data = (folder / "workflows/github/setup.yml").exists()
 print(folder, importlib.metadata.version("gpuform"), has_data)
 """
+READ_ONLY_KEY = "tgp_v1_reads-only"
 Write = Callable[..., Result]
 
 
@@ -170,6 +171,7 @@ def test_jobs_have_the_credentials_of_the_stacks_key(repository: Path, write: Wr
     assert write("--forge", "github", "--backend", "s3://b").exit_code == 0
     workflow = (repository / ".github/workflows/gpuform.yml").read_text()
     assert "VAULT_TOKEN: ${{ secrets.VAULT_TOKEN }}" in workflow
+    assert "VAULT_TOKEN: ${{ secrets.VAULT_TOKEN_READ_ONLY }}" in workflow
     assert "[cloud,hashivault]" in (repository / "infra/requirements.txt").read_text()
 
 
@@ -280,6 +282,7 @@ def prepare_runner(
     secrets = {
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "TOGETHER_API_KEY": variables.pop("TOGETHER_API_KEY"),
+        "TOGETHER_API_KEY_READ_ONLY": READ_ONLY_KEY,
     }
     variables = {k: v for k, v in variables.items() if k in ("TOGETHER_BASE_URL", "GPUFORM_CLOCK")}
     work = tmp_path / "work"
@@ -374,6 +377,55 @@ def test_a_destroy_branch_is_planned_and_applied_as_a_destroy(
     code_host.merged[commit] = commit
     assert runner.apply_commit(commit) == 0, runner.output[-1]
     assert list_volume_sizes(emulator) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
+@pytest.mark.parametrize("kind", [GitHubRunner, GitLabRunner])
+def test_a_hostile_branch_sees_no_key_that_can_write(
+    kind: type[Any],
+    repository: Path,
+    write: Write,
+    tmp_path: Path,
+    code_host: FakeCodeHost,
+    emulator: Server,
+) -> None:
+    ran = write("--forge", kind.name, "--stack", "prod")
+    assert "keys that may only read" in ran.output
+    runner = prepare_runner(kind, repository, tmp_path, code_host, emulator)
+    git(repository, "checkout", "-q", "-b", "hostile")
+    steal = "import os, sys; print(sorted(os.environ.items()), file=sys.stderr)\n"
+    (repository / "infra/__main__.py").write_text(steal + PROGRAM.format(size=6))
+    git(repository, "commit", "-q", "-am", "Steal")
+    commit = git(repository, "rev-parse", "HEAD")
+    for job in ("plan", "fresh"):
+        runner.run_pull_request_job(job, commit)
+        assert READ_ONLY_KEY in runner.output[-1] or job == "fresh"
+    stolen = "".join(runner.output)
+    assert READ_ONLY_KEY in stolen, "the program has run and printed its variables"
+    assert runner.secrets["TOGETHER_API_KEY"] not in stolen
+
+
+@pytest.mark.parametrize("host", list(SCHEMAS))
+def test_doctor_finds_keys_that_may_write_in_jobs_of_a_pull_request(
+    repository: Path, write: Write, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    write("--forge", host)
+    (repository / "CODEOWNERS").write_text("* @team\n")
+    monkeypatch.chdir(repository / "infra")
+    checked = CliRunner().invoke(cli, ["doctor", "--ci"], prog_name="gpuform")
+    assert (checked.exit_code, "warning" in checked.output) == (0, False), checked.output
+    for file in list_workflow_files(repository):
+        text = file.read_text().replace("_READ_ONLY", "").replace("--gates-from", "--ignored")
+        file.write_text(text)
+    (repository / "CODEOWNERS").write_text("/gates.yaml @team\n")
+    checked = CliRunner().invoke(cli, ["doctor", "--ci"], prog_name="gpuform")
+    assert checked.exit_code == 1
+    assert "judged by the gates of the change itself" in checked.output
+    assert {"github": "job plan is in no environment", "gitlab": "jobs of a merge request"}[
+        host
+    ] in checked.output
+    assert "CODEOWNERS names no owners of" in checked.output
 
 
 def apply_by_hand(runner: Any, commit: str) -> None:

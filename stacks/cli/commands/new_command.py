@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.stacks.ci_workflows import Clouds, Repository, render_workflows
+from gpuform.stacks.ci_workflows import Clouds, Repository, list_ci_checklist, render_workflows
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, CodeHostName
@@ -190,6 +190,9 @@ def write_ci_workflows(
     for file in require_gpuform(repository.project, extras):
         session.screen.print(f"Wrote in {repository.root}: {file.relative_to(repository.root)}")
     session.screen.print(f"The first lines of {next(iter(files))} list {_NEXT_STEPS[forge]}.")
+    session.screen.print("Create these before the first pull request:")
+    for item in list_ci_checklist(forge, clouds, options.branch):
+        session.screen.print(f"  [ ] {item}")
     if backend.startswith("file:"):
         session.screen.warn(
             f"warning: the state is in {backend}, which no job can reach: use a bucket, and "

@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Use an emulator of the platforms, as `up --emulate` does.",
 )
+@click.option(
+    "--ci",
+    "examines_ci",
+    is_flag=True,
+    help="Check only the CI files of the repository: which jobs get keys that may write, whose "
+    "gates judge a change, and who owns these files.",
+)
 @add_stack_flags
-def doctor(as_json: bool, emulate: bool) -> int:
+def doctor(as_json: bool, emulate: bool, examines_ci: bool) -> int:
     """Check for what would make a run fail, and say how to fix it.
 
     Checks versions, the project's program, the backend, the stack's passphrase, state and locks,
@@ -38,11 +45,20 @@ def doctor(as_json: bool, emulate: bool) -> int:
     Examples:
       gpuform doctor
       gpuform doctor --stack prod --json
+      gpuform doctor --ci
     """
     from gpuform.stacks.cli.terminal.findings_view import show_findings  # noqa: PLC0415 - not for help
     from gpuform.stacks.doctor.examining import examine  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.interpreter import find_other_interpreter  # noqa: PLC0415 - as above
 
+    if examines_ci:
+        from gpuform.stacks.doctor.ci_files import examine_ci_files  # noqa: PLC0415 - as above
+        from gpuform.stacks.doctor.findings import Examination  # noqa: PLC0415 - as above
+
+        examination = Examination()
+        examination.add_findings("ci", lambda: examine_ci_files(_find_project_folder()))
+        with open_session() as session:
+            return show_findings(examination.list_redacted(), session.screen, as_json=as_json)
     with (
         open_session() as session,
         run_emulator(_find_project_folder(), emulate=emulate) as run_context,

@@ -40,6 +40,15 @@ class Runner:
             subprocess.run(command, check=True, env=self.build_environ({}))
         return folder
 
+    def list_job_secrets(self, job_spec: Mapping[str, Any]) -> dict[str, str]:
+        """Return the secrets of a job: those of an environment only where the job names it."""
+        common = {
+            name: value
+            for name, value in self.secrets.items()
+            if name.endswith("_READ_ONLY") or name == "PULUMI_CONFIG_PASSPHRASE"
+        }
+        return self.secrets if "environment" in job_spec else common
+
     def find_base(self, commit: str) -> str:
         """Return the commit that a push of `commit` finds on the default branch."""
         listed = subprocess.run(
@@ -107,7 +116,7 @@ class GitHubRunner(Runner):
                 "token": TOKEN,
                 "event": {"pull_request": pull} if pull else {"before": self.find_base(commit)},
             },
-            "secrets": self.secrets,
+            "secrets": self.list_job_secrets(job_spec),
             "vars": {"PULUMI_BACKEND_URL": self.backend},
             "needs": {"plan": {"result": self.plan_result if pull else "skipped"}},
         }
@@ -181,7 +190,8 @@ class GitLabRunner(Runner):
             "CI_COMMIT_BRANCH": "main" if source == "push" else "",
             "GITLAB_TOKEN": TOKEN,
             "PULUMI_BACKEND_URL": self.backend,
-            **self.secrets,
+            "CI_ENVIRONMENT_NAME": (job_spec.get("environment") or {}).get("name", ""),
+            **self.list_job_secrets(job_spec),
             **variables,
         }
         for rules in (workflow["workflow"]["rules"], job_spec["rules"]):

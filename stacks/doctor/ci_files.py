@@ -1,0 +1,102 @@
+"""Check a repository's CI files for the rights of their jobs, as far as files can tell.
+
+`gpuform doctor --ci` calls this module. Settings of the code host are in no file: they are in the
+checklist that `gpuform new ci` prints.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from gpuform.stacks.ci_workflows import WRITING_NAMES, Repository
+from gpuform.stacks.doctor.findings import Finding, Level
+
+_AREA: Final = "ci"
+_SECRET: Final = re.compile(rf"\b(?:secrets|vars)\.({'|'.join(WRITING_NAMES)})(?!\w)")
+_WRITE_AGAIN: Final = "write the workflows again: `gpuform new ci --force`"
+_OWNERS_FILES: Final = ("CODEOWNERS", ".github/CODEOWNERS", ".gitlab/CODEOWNERS", "docs/CODEOWNERS")
+
+
+def examine_ci_files(project: Path) -> Iterator[Finding]:
+    """Yield findings about the workflows of the repository around a project.
+
+    Raises:
+        EngineError: the folder has no Pulumi.yaml.
+        YAMLError: a workflow is no YAML.
+    """
+    repository = Repository.find(project)
+    github = sorted(repository.root.glob(".github/workflows/gpuform*.yml"))
+    gitlab = repository.root / ".gitlab-ci.yml"
+    if not github and not gitlab.is_file():
+        text = f"{repository.root} has no workflows of gpuform"
+        yield Finding(_AREA, Level.PROBLEM, text, "write them: `gpuform new ci`")
+        return
+    for file in github:
+        yield from _examine_github_jobs(file)
+    if gitlab.is_file():
+        yield from _examine_gitlab_jobs(gitlab)
+    yield from _examine_owners(repository)
+
+
+def _examine_github_jobs(file: Path) -> Iterator[Finding]:
+    """Yield a finding for each job of a workflow: which writing keys it gets, and its gates."""
+    jobs: dict[str, Any] = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("jobs", {})
+    for name, job in jobs.items():
+        names = sorted(set(_SECRET.findall(yaml.safe_dump(job, width=10_000))))
+        if job.get("environment"):
+            yield Finding(_AREA, Level.OK, f"{file.name}: job {name} is in an environment")
+        elif names:
+            text = f"{file.name}: job {name} is in no environment, and gets {', '.join(names)}"
+            yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+        else:
+            yield Finding(_AREA, Level.OK, f"{file.name}: job {name} gets read-only keys alone")
+        yield from _examine_gates(f"{file.name}: job {name}", job.get("steps"))
+
+
+def _examine_gitlab_jobs(file: Path) -> Iterator[Finding]:
+    """Yield whether jobs outside of an environment get read-only keys, and a finding on gates."""
+    document: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    setup = yaml.safe_dump(document.get("default"), width=10_000)
+    if "CI_ENVIRONMENT_NAME" in setup and "_READ_ONLY" in setup:
+        text = f"{file.name}: jobs outside of an environment get read-only keys alone"
+        yield Finding(_AREA, Level.OK, text)
+    else:
+        text = f"{file.name}: jobs of a merge request get keys that may write"
+        yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+    for name, job in document.items():
+        if isinstance(job, dict):
+            yield from _examine_gates(f"{file.name}: job {name}", job.get("script"))
+
+
+def _examine_gates(label: str, steps: object) -> Iterator[Finding]:
+    """Yield a problem if a job plans or applies with the gates of the change itself."""
+    lines = yaml.safe_dump(steps, width=10_000).splitlines()
+    planning = re.compile(r'gpuform (?:preview|up|destroy|refresh|"\$plan")')
+    if any(planning.search(line) and "--gates-from" not in line for line in lines):
+        text = f"{label} is judged by the gates of the change itself"
+        yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+
+
+def _examine_owners(repository: Repository) -> Iterator[Finding]:
+    """Yield whether CODEOWNERS names the files that decide about rights and gates."""
+    files = [repository.root / name for name in _OWNERS_FILES]
+    owned = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+    patterns = [
+        line.split()[0] for text in owned for line in text.splitlines() if len(line.split()) > 1
+    ]
+    workflows = ".gitlab-ci.yml" if (repository.root / ".gitlab-ci.yml").is_file() else ".github"
+    needed = [workflows, "gates.yaml", "requirements.txt", "CODEOWNERS"]
+    missing = [
+        name
+        for name in needed
+        if not any(pattern == "*" or name in pattern for pattern in patterns)
+    ]
+    if missing:
+        text = f"CODEOWNERS names no owners of {', '.join(missing)}"
+        remedy = "name them, and require their approval in the rule of the branch"
+        yield Finding(_AREA, Level.WARNING, text, remedy)
+    else:
+        yield Finding(_AREA, Level.OK, "CODEOWNERS names owners of workflows and gates")
