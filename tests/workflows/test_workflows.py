@@ -20,6 +20,7 @@ from support.servers.ci_runners import PASSPHRASE, GitHubRunner, GitLabRunner
 from support.servers.code_host import TOKEN, FakeCodeHost, serve_code_host
 
 from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.emulator.together import MEMBER_KEY
 from gpuform.stacks.cli.app import cli
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,6 @@ folder = pathlib.Path(gpuform.stacks.__path__[0])
 has_data = (folder / "workflows/github/setup.yml").exists()
 print(folder, importlib.metadata.version("gpuform"), has_data)
 """
-READ_ONLY_KEY = "tgp_v1_reads-only"
 Write = Callable[..., Result]
 
 
@@ -282,7 +282,7 @@ def prepare_runner(
     secrets = {
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "TOGETHER_API_KEY": variables.pop("TOGETHER_API_KEY"),
-        "TOGETHER_API_KEY_READ_ONLY": READ_ONLY_KEY,
+        "TOGETHER_API_KEY_READ_ONLY": MEMBER_KEY,
     }
     variables = {k: v for k, v in variables.items() if k in ("TOGETHER_BASE_URL", "GPUFORM_CLOCK")}
     work = tmp_path / "work"
@@ -394,15 +394,19 @@ def test_a_hostile_branch_sees_no_key_that_can_write(
     assert "keys that may only read" in ran.output
     runner = prepare_runner(kind, repository, tmp_path, code_host, emulator)
     git(repository, "checkout", "-q", "-b", "hostile")
-    steal = "import os, sys; print(sorted(os.environ.items()), file=sys.stderr)\n"
+    steal = (
+        "import os\nwith open(os.environ['HOME'] + '/stolen', 'a') as file:\n"
+        "    print(sorted(os.environ.items()), file=file)\n"
+    )
     (repository / "infra/__main__.py").write_text(steal + PROGRAM.format(size=6))
     git(repository, "commit", "-q", "-am", "Steal")
     commit = git(repository, "rev-parse", "HEAD")
-    for job in ("plan", "fresh"):
-        runner.run_pull_request_job(job, commit)
-        assert READ_ONLY_KEY in runner.output[-1] or job == "fresh"
-    stolen = "".join(runner.output)
-    assert READ_ONLY_KEY in stolen, "the program has run and printed its variables"
+
+    assert runner.run_pull_request_job("plan", commit) == 0, runner.output[-1]
+    assert runner.run_pull_request_job("fresh", commit) == 0, runner.output[-1]
+
+    stolen = (tmp_path / "work/stolen").read_text()
+    assert stolen.count(f"('TOGETHER_API_KEY', '{MEMBER_KEY}')") == len(("plan", "fresh"))
     assert runner.secrets["TOGETHER_API_KEY"] not in stolen
 
 
