@@ -299,7 +299,7 @@ def check_killed_moves(run: Run, killed: KilledCommand, url: str) -> set[str]:
     return usable
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_killed_move_to_a_folder_is_completed_by_the_same_command(
     run_on_stack: Run, killed_command: KilledCommand, project: Path
 ) -> None:
