@@ -7,6 +7,7 @@ object compares its timeline with the clock.
 
 import heapq
 import itertools
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ class Clock:
         smallest_wait: float = 0.0,
     ) -> None:
         self._store, self.smallest_wait = store, smallest_wait
+        self.longest_skip = 0.0
+        """By how many seconds `wait_until` moves at most over a time in which nothing happens."""
         self._speed, self._read_real_time = speed, real
         self._last_real_time = real()
         self._scheduled_actions: list[tuple[float, int, Callable[[], None]]] = []
@@ -99,14 +102,27 @@ class Clock:
     def wait_until(self, moment: float) -> float:
         """Move the clock forward for a client that waits until `moment`, and return the new time.
 
-        Moves to `moment` (unix seconds), or further if it is less than `smallest_wait` away. A
-        moment in the past changes nothing. Scheduled actions are called as by `advance_to`.
+        Moves to `moment` (unix seconds), or further if it is less than `smallest_wait` away. With
+        `longest_skip`, moves further up to the next moment at which an object changes, as far as
+        that is known: the polls until then would see nothing new. A moment in the past changes
+        nothing. Scheduled actions are called as by `advance_to`.
         """
         with self._move_lock:
             now = self.now()
-            if now < moment < now + self.smallest_wait:
-                moment = now + self.smallest_wait
+            if now < moment:
+                change = (self._find_next_change(now) if self.longest_skip else None) or now
+                quiet_until = min(change, now + self.longest_skip)
+                moment = max(moment, now + self.smallest_wait, quiet_until)
             return self.advance_to(moment)
+
+    def _find_next_change(self, now: float) -> float | None:
+        """Return the earliest time after `now` in the objects' timelines, or None without one."""
+        # Bodies keep times as unix seconds. Times that begin with other digits are days away.
+        pattern = re.compile(rf"\b{str(int(now))[:4]}\d{{6}}(?:\.\d+)?\b")
+        times = (
+            float(text) for body in self._store.list_bodies() for text in pattern.findall(body)
+        )
+        return min((time for time in times if time > now), default=None)
 
     def schedule(self, moment: float, action: Callable[[], None]) -> None:
         """Schedule `action` for `moment`: the thread that moves the clock there calls `action`.

@@ -197,6 +197,10 @@ class Store:
         rows = self._execute("SELECT body FROM objects WHERE kind = ? ORDER BY seq", kind)
         return [str(body) for (body,) in rows]
 
+    def list_bodies(self) -> list[str]:
+        """Return the bodies of all objects of all kinds, in the order of creation."""
+        return [str(body) for (body,) in self._execute("SELECT body FROM objects ORDER BY seq")]
+
     def remove(self, kind: str, key: str) -> None:
         """Remove an object now. Nothing happens where there is no such object."""
         self._execute("DELETE FROM objects WHERE kind = ? AND id = ?", kind, key)

@@ -327,15 +327,18 @@ def find_rehearsed_losses(
     usual = plan.rehearsal.undisturbed
     if usual.has_failed:
         yield f"the rehearsed run fails even if nothing goes wrong: {'; '.join(usual.errors)}"
+    share = ""
+    if plan.rehearsal.played_changes is not None:
+        changes = counted(plan.rehearsal.changes, "change")
+        share = f" (played: {plan.rehearsal.played_changes} of {changes})"
     for name, (measure, unit) in _REHEARSAL_LIMITS.items():
         limit = limits.get(name)
         if limit is None:
             continue
         worst = max(plan.rehearsal.outcomes, key=measure)
         if measure(worst) > limit:
-            yield (
-                f"{worst.hazard.description}: {measure(worst):,.4g} {unit}: the limit is {limit:g}"
-            )
+            loss = f"{measure(worst):,.4g} {unit}"
+            yield f"{worst.hazard.description}: {loss}: the limit is {limit:g}{share}"
 
 
 _REHEARSAL_LIMITS: Final[Mapping[str, tuple[Callable[[HazardOutcome], float], str]]] = {

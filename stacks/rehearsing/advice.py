@@ -65,7 +65,8 @@ def list_alternatives(outcome: HazardOutcome, change: ResourceChange) -> Iterato
     # alternatives.
     if outcome.jobs_ended:
         yield build_alternative("drain", {"on_busy": "wait"})
-    if is_replaced or change.action is PlanAction.DELETE or outcome.data_lost:
+    # It stops no replacement: the state of the resource is not protected yet.
+    if change.action is PlanAction.DELETE or outcome.data_lost:
         yield build_alternative("options", {"protect": True})
 
 

@@ -266,7 +266,7 @@ def _list_job_starts(learned: LearnedPlan) -> Iterator[HazardPlay]:
     removed: dict[Owner, list[str]] = {}
     for platform, name, node in sorted(learned.before.nodes - learned.after.nodes):
         removed.setdefault((platform, name), []).append(node)
-    for urn, owner in learned.owners.items():
+    for urn, owner in sorted(learned.owners.items()):
         change = learned.changes.get(urn)
         is_replaced = change is not None and change.action in ("replace", "delete")
         nodes = removed.get(owner) or (

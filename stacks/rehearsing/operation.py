@@ -170,6 +170,7 @@ def _build_specs(
             inputs,
             has_predecessor=False,
             state=state_file if has_state else None,
+            environ={"PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "1"},
             dependents=dependents if has_state else (),
             required=required,
         )

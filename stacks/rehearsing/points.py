@@ -75,23 +75,28 @@ def group_points(
     """Group the points by kind of change, and choose at most `limit` of each group.
 
     Chosen are the first point, that of the resource with the most GPUs, the last one, and then
-    those of the resources with the most GPUs.
+    those of the resources with the most GPUs. Groups and points are sorted, by resource before the
+    order of requests: in which order a run changes independent resources is chance.
 
     Args:
-        points: the points, in their order.
+        points: the points, in any order.
         count_gpus: returns the GPUs of a resource by its URN.
         limit: at least 2.
     """
     groups: dict[tuple[str, str, str, str], list[Point]] = {}
-    for point in points:
+    for point in sorted(points, key=_get_sort_key):
         groups.setdefault(point.group, []).append(point)
     result = []
     for members in groups.values():
-        largest = sorted(members, key=lambda point: (-count_gpus(point.urn), point.number))
+        largest = sorted(members, key=lambda point: -count_gpus(point.urn))
         # A dict, for a point may be first, last and largest at once.
         chosen = list(dict.fromkeys([members[0], largest[0], members[-1], *largest]))[:limit]
-        result.append(PointGroup(members, sorted(chosen, key=lambda point: point.number)))
+        result.append(PointGroup(members, sorted(chosen, key=_get_sort_key)))
     return result
+
+
+def _get_sort_key(point: Point) -> tuple[tuple[str, ...], str, int]:
+    return point.group, point.urn, point.number
 
 
 class RequestLost(httpx.ReadError):

@@ -4,10 +4,11 @@
 plays, so that the result does not depend on their number.
 """
 
+import gc
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -61,6 +62,8 @@ MOST_POINTS: Final = 16
 """How many requests of all kinds together are played for each hazard, if there are few kinds."""
 RESOLUTION_S: Final = 60.0
 """How long each wait of a run lasts at least: the more polls, the slower is a rehearsal."""
+LONGEST_SKIP_S: Final = 300.0
+"""How long a wait lasts at most while no object of the emulator changes."""
 MOST_ALTERNATIVES: Final = 6
 """How many other declarations one process rehearses."""
 UNDISTURBED: Final = Hazard(kind=HazardKind.NONE, description="nothing goes wrong")
@@ -116,8 +119,12 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
     _remove_credentials()
     # The state of a rehearsal need not survive this machine, and waiting for disks takes long.
     os.fsync = _ignore_sync
+    # A tenth of the time would go into collecting: nearly all that lives here lives to the end.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     with serve_emulator(spec.case, in_memory=True, seed=f"gpuform rehearse {spec.seed}") as server:
         server.clock.smallest_wait = RESOLUTION_S
+        server.clock.longest_skip = LONGEST_SKIP_S
         try:
             rehearsal = _ShareRehearsal.prepare(spec, server)
         except EngineError as error:
@@ -154,9 +161,10 @@ class _ShareRehearsal:
     _undisturbed_outcome: HazardOutcome = field(init=False)
     _learned: LearnedPlan = field(init=False)
     _target: FleetTarget = field(init=False)
+    _usual_unknown: frozenset[str] = field(default=frozenset())
     _dependencies: dict[str, set[str]] = field(default_factory=dict)
     _prices: dict[str, tuple[str, float]] = field(default_factory=dict)
-    _counterparts: dict[tuple[HazardKind, str], HazardOutcome] = field(default_factory=dict)
+    _counterparts: dict[tuple[HazardKind, str], list[HazardOutcome]] = field(default_factory=dict)
     _alternatives: dict[str, "_ShareRehearsal | None"] = field(default_factory=dict)
 
     @classmethod
@@ -204,6 +212,8 @@ class _ShareRehearsal:
         before, after = undisturbed.samples[0], undisturbed.samples[-1]
         self._target = FleetTarget.from_states(before, after, urns)
         self._prices = _find_prices(undisturbed.plan)
+        # Those of other stacks, and those that the plan keeps when it removes them from the state.
+        self._usual_unknown = self._list_unknown_objects()
         self._undisturbed_outcome = self._build_outcome(
             HazardPlay(UNDISTURBED), undisturbed, self.jobs
         )
@@ -230,13 +240,15 @@ class _ShareRehearsal:
         change = self._learned.changes.get(outcome.hazard.urn)
         if change is None or not outcome.is_worse_than(self._undisturbed_outcome):
             return outcome
+        if not (outcome.gpu_hours_without_work or outcome.jobs_ended or outcome.data_lost):
+            return outcome
         advice = []
         for alternative in list_alternatives(outcome, change):
             other = self._rehearse_alternative(alternative)
             if other is None:
                 continue
             new_outcome = other.play_like(outcome)
-            if new_outcome is not None and has_less_loss(outcome, new_outcome):
+            if new_outcome is not None:
                 advice.append(
                     Advice(
                         urn=alternative.urn,
@@ -273,30 +285,37 @@ class _ShareRehearsal:
     def play_like(self, outcome: HazardOutcome) -> HazardOutcome | None:
         """Return the worst outcome of the same hazard of the same resource with this declaration.
 
-        The undisturbed outcome, if that hazard meets no request any more.
+        The undisturbed outcome, if that hazard meets no request any more. None as soon as one
+        outcome does not avoid the loss.
         """
         hazard = outcome.hazard
-        if self._undisturbed_outcome.has_failed:
+        # A hazard makes a run no better, so that most declarations need no other play.
+        if self._undisturbed_outcome.has_failed or not has_less_loss(
+            outcome, self._undisturbed_outcome
+        ):
             return None
-        # Several outcomes of one resource have the same counterpart.
-        key = (hazard.kind, hazard.urn)
-        if key in self._counterparts:
-            return self._counterparts[key]
         plays = [
             (number, play)
             for number, play in enumerate(list_plays(self._learned, [hazard.kind]))
             if play.hazard.urn == hazard.urn
         ]
-        kills = self._take_kill_snapshots(plays)
-        outcomes = [
-            self._undisturbed_outcome,
-            *(self._play_hazard(play, kills) for _, play in plays),
-        ]
-        self._counterparts[key] = max(outcomes, key=lambda item: item.severity)
-        return self._counterparts[key]
+        # Several outcomes of one resource have the same counterparts.
+        counterparts = self._counterparts.setdefault((hazard.kind, hazard.urn), [])
+        kills = self._take_kill_snapshots(plays[len(counterparts) :])
+        for number, (_, play) in enumerate(plays):
+            if number == len(counterparts):
+                counterparts.append(self._play_hazard(play, kills))
+            if not has_less_loss(outcome, counterparts[number]):
+                return None
+        return max([self._undisturbed_outcome, *counterparts], key=lambda item: item.severity)
 
     def _list_resources(self) -> Iterator[ResourceState]:
         yield from self.player.selected.open().snapshot.resources
+
+    def _list_unknown_objects(self) -> frozenset[str]:
+        """Return the clusters and volumes on the emulator that the state does not have."""
+        known_ids = {resource.id for resource in self._list_resources() if resource.id}
+        return find_unknown_objects(list_objects(self.server), known_ids)
 
     def _take_kill_snapshots(self, plays: Sequence[tuple[int, HazardPlay]]) -> KillSnapshots:
         """Return what kills leave at the requests of the plays."""
@@ -346,6 +365,7 @@ class _ShareRehearsal:
         is_outage = bool(kind in OUTAGES and at_end and self._target.list_missing(at_end[-1]))
         # What is missing after the mending too stays away until somebody finds the cause.
         is_open = is_outage or bool(self._target.list_missing(samples[-1]))
+        lost_objects = sorted(self._list_unknown_objects() - self._usual_unknown)
         command = "destroy" if self.spec.options.operation == "destroy" else "up"
         return HazardOutcome(
             hazard=play.hazard,
@@ -357,11 +377,15 @@ class _ShareRehearsal:
             jobs_ended=list_ended_jobs(self.server, jobs),
             data_lost=list_lost_data(samples[0], samples[-1]),
             extra_cost=self._sum_extra_cost(samples),
-            half_done=tuple(map(describe_pending, played.pending)),
+            half_done=(
+                *map(describe_pending, played.pending),
+                *(f"{name}: on the platform, but in no state" for name in lost_objects),
+            ),
             mended_by=f"gpuform {command} --stack {self.spec.plan.stack}{played.mended_by}"
             if played.mended_by is not None and played.is_mended
             else "",
-            is_mended=played.is_mended,
+            # No command deletes what no state has.
+            is_mended=played.is_mended and not lost_objects,
         )
 
     def _sum_extra_cost(self, samples: Sequence[FleetState]) -> dict[str, float]:
@@ -378,6 +402,27 @@ class _ShareRehearsal:
                 currency, price = self._prices[platform]
                 costs[currency] = round(costs.get(currency, 0.0) + extra_hours * price, 2)
         return costs
+
+
+_PAID_KINDS: Final = ("clusters", "volumes")
+"""Kinds of the emulator's objects that cost money, and have the ids of resources."""
+
+
+def find_unknown_objects(
+    objects: Mapping[str, Mapping[str, Sequence[Mapping[str, str]]]], known_ids: Collection[str]
+) -> frozenset[str]:
+    """Return platform, kind and name of each cluster and volume whose id is not among `known_ids`.
+
+    `objects` have id, name and status, by platform and kind. Those that are being deleted do not
+    count.
+    """
+    return frozenset(
+        f"{platform} {kind.removesuffix('s')} {item['name']}"
+        for platform, kinds in objects.items()
+        for kind in _PAID_KINDS
+        for item in kinds.get(kind, ())
+        if item["id"] not in known_ids and not item["status"].lower().startswith("delet")
+    )
 
 
 def _find_outage(kind: HazardKind) -> float:

@@ -44,6 +44,21 @@ def test_a_late_waiter_moves_the_clock_by_the_smallest_wait_and_a_past_moment_mo
         assert clock.wait_until(1500.0) == 1500.0
 
 
+def test_a_waiter_skips_the_time_in_which_no_object_changes() -> None:
+    with Store(None) as store:
+        clock = Clock(store, start=1_795_000_000.0, smallest_wait=60.0)
+        clock.longest_skip = 300.0
+        store.put("cluster", "c", '{"phases": [[1795000000.0, "new"], [1795000200.25, "ready"]]}')
+        store.put("volume", "v", '{"sizes": [[1795001000, 5]]}')
+        assert clock.wait_until(1_795_000_010.0) == 1_795_000_200.25
+        # The next change is further away than the longest skip.
+        assert clock.wait_until(1_795_000_210.0) == 1_795_000_500.25
+        assert clock.wait_until(1_795_000_510.0) == 1_795_000_800.25
+        assert clock.wait_until(1_795_000_810.0) == 1_795_001_000.0
+        # Without a change to come, only the smallest wait counts.
+        assert clock.wait_until(1_795_001_001.0) == 1_795_001_060.0
+
+
 @pytest.mark.parametrize(
     "body",
     ["{}", '{"advance": -1}', '{"advance": NaN}', '{"until": "x"}', "", "[]", '{"advance": 1e999}'],

@@ -77,6 +77,15 @@ def test_only_declared_limits_count(tmp_path: Path) -> None:
     assert list_findings(evaluate(tmp_path, "{max_lost_gpus: 0}", rehearsal)) == []
 
 
+def test_a_finding_says_how_many_of_many_changes_were_played(tmp_path: Path) -> None:
+    rehearsal = build_rehearsal(
+        build_outcome(HazardKind.KILLED, lost_gpus=8), changes=200, played_changes=4
+    )
+    assert list_findings(evaluate(tmp_path, LIMITS, rehearsal)) == [
+        "killed for cluster train: 8 lost GPUs: the limit is 0 (played: 4 of 200 changes)"
+    ]
+
+
 def test_the_loss_of_the_plan_itself_counts(tmp_path: Path) -> None:
     usual = build_outcome(HazardKind.NONE, "nothing goes wrong", gpu_hours_without_work=9.0)
     (finding,) = list_findings(evaluate(tmp_path, LIMITS, build_rehearsal(usual)))

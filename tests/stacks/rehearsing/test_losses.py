@@ -11,6 +11,7 @@ from gpuform.stacks.rehearsing.fleet import (
     measure_loss,
     sum_billed_hours,
 )
+from gpuform.stacks.rehearsing.worker import find_unknown_objects
 
 A: Owner = ("together", "a")
 B: Owner = ("together", "b")
@@ -80,3 +81,22 @@ def test_data_is_lost_by_its_key_and_reported_by_its_label() -> None:
     again = FleetState(1, {}, {}, data={("together", "v2"): "volume data, 5 TiB"})
     assert list_lost_data(before, again) == ("volume data, 5 TiB",)
     assert list_lost_data(before, before) == ()
+
+
+def test_objects_that_no_state_has_are_found_unless_they_are_being_deleted() -> None:
+    objects = {
+        "together": {
+            "clusters": [
+                {"id": "c-1", "name": "train", "status": "Ready"},
+                {"id": "c-2", "name": "train", "status": "Ready"},
+                {"id": "c-3", "name": "old", "status": "Deleting"},
+            ],
+            "volumes": [{"id": "v-1", "name": "data", "status": "available"}],
+            "ssh_keys": [{"id": "k-1", "name": "key", "status": ""}],
+        }
+    }
+    assert find_unknown_objects(objects, {"c-1"}) == {
+        "together cluster train",
+        "together volume data",
+    }
+    assert find_unknown_objects(objects, {"c-1", "c-2", "v-1"}) == frozenset()

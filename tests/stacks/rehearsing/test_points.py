@@ -38,6 +38,16 @@ def test_many_equal_changes_are_played_at_the_first_and_at_the_largest() -> None
     assert len(group.points) == 200
 
 
+def test_the_order_in_which_independent_resources_change_does_not_matter() -> None:
+    numbers = {"a": 1, "b": 2, "c": 3}
+    others = {"c": 1, "a": 2, "b": 3}
+    plays = [
+        list_plays(learn(*(build_point(n, name) for name, n in order.items())), list(HazardKind))
+        for order in (numbers, others)
+    ]
+    assert [play.hazard for play in plays[0]] == [play.hazard for play in plays[1]]
+
+
 def test_changes_of_different_kinds_are_played_each() -> None:
     points = [
         build_point(1, "a", Op.DELETE_REPLACED, "DELETE"),

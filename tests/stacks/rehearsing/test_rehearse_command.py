@@ -2,11 +2,15 @@
 
 import json
 import shutil
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes.commands import Result, run_gpuform
+from processes.limits import LAST_RESORT
+from processes.patient import read_until, start_gpuform
 
 EXAMPLE = Path(__file__).parents[3] / "examples/11-rehearsed-change"
 
@@ -64,6 +68,50 @@ def test_the_number_of_processes_does_not_change_the_result(project: Path) -> No
     ]
     # Neither the project nor its state has changed.
     assert read_files(project) == files
+
+
+def list_processes(folder: Path) -> list[str]:
+    """Return the processes that have the folder in their environment."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = file.read_bytes()
+        except OSError:
+            # The process has ended, or is somebody else's.
+            continue
+        if str(folder).encode() in variables:
+            found.append(file.parent.name)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only Linux has /proc")
+def test_ctrl_c_ends_a_rehearsal_without_a_process_or_a_folder_left(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = project.parent / "temporary"
+    temporary.mkdir()
+    monkeypatch.chdir(project)
+    variables = {
+        "PULUMI_CONFIG_PASSPHRASE": "",
+        "PULUMI_HOME": str(project.parent / "home"),
+        "TMPDIR": str(temporary),
+    }
+    with start_gpuform("rehearse", "--emulate", "--hazards", "killed", **variables) as process:
+        read_until(process, "rehearsed ")
+        folders = list(temporary.glob("gpuform-rehearse-*"))
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=LAST_RESORT)
+
+    assert folders
+    assert process.returncode == 1
+    assert "error: interrupted" in output
+    assert "Traceback" not in output
+    assert list(temporary.iterdir()) == []
+    # The fork server ends when it notices that its parent has ended.
+    deadline = time.monotonic() + LAST_RESORT
+    while (left := list_processes(temporary)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
 
 
 def test_unknown_hazards_are_refused_with_the_known_ones(project: Path) -> None:
