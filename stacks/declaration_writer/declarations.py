@@ -3,8 +3,8 @@
 `convert` and `importing` build these objects; the renderers of this package read them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuform.providers.catalog import load_lifecycle_class
@@ -39,14 +39,30 @@ class ConfigReference:
     """A reference to the value of a configuration variable, or to its part at `steps`."""
 
     name: str
+    steps: tuple[str | int | EachReference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleReference:
+    """A reference to a value that enters or leaves a module; only topologies can have them.
+
+    `root` is `inputs` in the module's file and `modules` in the file that includes the module;
+    `name` is the input or the module, and `steps` are the output and its parts.
+    """
+
+    root: str
+    name: str
     steps: tuple[str | int, ...] = ()
+
+
+Reference = DeclaredReference | ConfigReference | ModuleReference | EachReference
 
 
 @dataclass(frozen=True, slots=True)
 class InterpolatedText:
     """A text with references inside: `parts` are literal texts and references in their order."""
 
-    parts: tuple[str | DeclaredReference | ConfigReference, ...]
+    parts: tuple[str | Reference, ...]
 
 
 Value = Any
@@ -69,8 +85,8 @@ class ResourceEntry:
     platform: str
     properties: Mapping[str, Value]
     options: Mapping[str, Value] = field(default_factory=dict)
-    for_each: Mapping[str, Mapping[str, Value]] | None = None
-    """The items of a repeated entry; only topologies can have them."""
+    for_each: Mapping[str, Mapping[str, Value]] | ModuleReference | None = None
+    """The items of a repeated entry, or the input that has them; only topologies can repeat."""
 
     @property
     def kind(self) -> str:
@@ -100,12 +116,30 @@ class ConfigEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleEntry:
+    """One module to include: its file, its name, and the values of its inputs.
+
+    `for_each` has the items of a module with several instances.
+    """
+
+    file: str
+    name: str
+    arguments: Mapping[str, Value]
+    for_each: Mapping[str, Mapping[str, Value]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Declarations:
-    """The content of a topology or a program, in the order in which it is written."""
+    """The content of a topology or a program, in the order in which it is written.
+
+    Only topologies can have `modules`, the included ones, and only files of modules `inputs`.
+    """
 
     entries: Sequence[ResourceEntry] = ()
     variables: Sequence[ConfigEntry] = ()
     outputs: Mapping[str, Value] = field(default_factory=dict)
+    modules: Sequence[ModuleEntry] = ()
+    inputs: Sequence[ConfigEntry] = ()
 
 
 def find_resource_references(value: Value) -> Iterator[DeclaredReference]:
@@ -126,13 +160,42 @@ def find_config_references(value: Value) -> Iterator[ConfigReference]:
     )
 
 
-def _iterate_references(value: Value) -> Iterator[DeclaredReference | ConfigReference]:
+def find_module_references(value: Value) -> Iterator[ModuleReference]:
+    """Yield the references to inputs and outputs of modules in a value, at any depth."""
+    return (
+        reference
+        for reference in _iterate_references(value)
+        if isinstance(reference, ModuleReference)
+    )
+
+
+def _iterate_references(value: Value) -> Iterator[Reference]:
     """Yield all references in a value, at any depth."""
     for leaf in iterate_leaves(value):
         if isinstance(leaf, InterpolatedText):
             yield from _iterate_references(leaf.parts)
-        elif isinstance(leaf, DeclaredReference | ConfigReference):
+        elif isinstance(leaf, Reference):
             yield leaf
+
+
+def convert_members(entry: ResourceEntry, convert: Callable[[Value], Value]) -> ResourceEntry:
+    """Return an entry with other references."""
+    return replace(
+        entry,
+        properties=convert_references(dict(entry.properties), convert),
+        options=convert_references(dict(entry.options), convert),
+    )
+
+
+def convert_references(value: Value, convert: Callable[[Value], Value]) -> Value:
+    """Return a value with the results of `convert` for all leaves and references, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: convert_references(item, convert) for key, item in value.items()}
+    if isinstance(value, list):
+        return [convert_references(item, convert) for item in value]
+    if isinstance(value, InterpolatedText):
+        return InterpolatedText(tuple(map(convert, value.parts)))
+    return convert(value)
 
 
 def sort_by_dependencies(entries: Sequence[ResourceEntry]) -> list[ResourceEntry]:

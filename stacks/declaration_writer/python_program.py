@@ -129,7 +129,7 @@ def _render_lines(
     return [f"{begin}{opener}", *lines, f"{' ' * indent}{closer}{end}"]
 
 
-def _render_subscript(step: str | int) -> str:
+def _render_subscript(step: object) -> str:
     """Return a step into an output's value as a subscript.
 
     The values of outputs are plain objects and lists, without attributes.

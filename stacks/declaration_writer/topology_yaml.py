@@ -23,6 +23,9 @@ from gpuform.stacks.declaration_writer.declarations import (
     DeclaredReference,
     EachReference,
     InterpolatedText,
+    ModuleEntry,
+    ModuleReference,
+    Reference,
     ResourceEntry,
     Value,
 )
@@ -43,14 +46,15 @@ _PLAIN: Final = re.compile(
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def render_expression(value: DeclaredReference | ConfigReference | EachReference) -> str:
+def render_expression(value: Reference) -> str:
     """Return the expression of a reference, without braces."""
     if isinstance(value, EachReference):
         return "each" + "".join(map(_render_step, value.steps))
     if isinstance(value, DeclaredReference) and isinstance(value.key, EachReference):
-        key = f"[{render_expression(value.key)}]"
-        steps = "".join(map(_render_step, value.steps))
-        return f"{value.section}{_render_step(value.name)}{key}{steps}"
+        steps = "".join(map(_render_step, (value.name, value.key, *value.steps)))
+        return f"{value.section}{steps}"
+    if isinstance(value, ModuleReference):
+        return value.root + "".join(map(_render_step, (value.name, *value.steps)))
     if isinstance(value, ConfigReference):
         return "config" + "".join(map(_render_step, (value.name, *value.steps)))
     keys = [] if value.key is None else [str(value.key)]
@@ -65,7 +69,7 @@ def render_scalar(value: Value) -> str:
     Raises:
         ValueError: the number is infinite, not a number, or an integer that a float cannot hold.
     """
-    if isinstance(value, DeclaredReference | ConfigReference | EachReference):
+    if isinstance(value, Reference):
         return _quote(f"{{{{ {render_expression(value)} }}}}")
     if isinstance(value, InterpolatedText):
         return _quote("".join(map(_render_text_part, value.parts)))
@@ -124,14 +128,16 @@ def _render_block(value: Value, indent: int) -> list[str]:
     return lines
 
 
-def _render_step(step: str | int) -> str:
+def _render_step(step: str | int | EachReference) -> str:
     """Return a step of a reference for an expression: `.name`, or a subscript in brackets."""
+    if isinstance(step, EachReference):
+        return f"[{render_expression(step)}]"
     if isinstance(step, str) and _NAME.fullmatch(step):
         return f".{step}"
     return f"[{step if isinstance(step, int) else _quote_jinja_text(step)}]"
 
 
-def _render_text_part(part: str | DeclaredReference | ConfigReference) -> str:
+def _render_text_part(part: str | Reference) -> str:
     """Return a part of a text for a template; references become `{{ ... }}`."""
     if isinstance(part, str):
         # Beside another brace, Jinja2 reads a brace as a delimiter; it also turns "\r" into "\n".
@@ -201,9 +207,8 @@ def build_sections(declarations: Declarations) -> dict[str, dict[str, Mapping[st
     Top-level keys without members are left out.
     """
     sections: dict[str, dict[str, Mapping[str, Value] | Value]] = {
-        "config": {
-            variable.name: _build_config_members(variable) for variable in declarations.variables
-        }
+        key: {variable.name: _build_config_members(variable) for variable in variables}
+        for key, variables in (("inputs", declarations.inputs), ("config", declarations.variables))
     }
     for section in SECTIONS:
         section_entries = (entry for entry in declarations.entries if entry.section == section)
@@ -222,7 +227,7 @@ def build_entry_members(entry: ResourceEntry) -> dict[str, Value]:
     order = {name: position for position, name in enumerate(entry.model.model_fields)}
     members: dict[str, Value] = {"platform": entry.platform}
     if entry.for_each is not None:
-        members["for_each"] = dict(entry.for_each)
+        members["for_each"] = entry.for_each
     for name in sorted(
         entry.properties, key=lambda property_name: order.get(property_name, len(order))
     ):
@@ -272,8 +277,19 @@ def _render_entry_member(name: str, value: Value, indent: int) -> list[str]:
 
 def _render_sections(declarations: Declarations) -> Iterator[list[str]]:
     """Yield the lines of each section of a topology."""
+    if declarations.modules:
+        includes = [_build_module_members(module) for module in declarations.modules]
+        yield ["include:", *_render_block(includes, STEP)]
     for key, names in build_sections(declarations).items():
         yield [f"{key}:", *render_members(names, STEP)]
+
+
+def _build_module_members(module: ModuleEntry) -> Mapping[str, Value]:
+    """Return the members of an included module for the list `include`."""
+    members: dict[str, Value] = {"file": module.file, "name": module.name}
+    if module.for_each is not None:
+        members["for_each"] = module.for_each
+    return {**members, "with": dict(module.arguments)}
 
 
 def _build_config_members(variable: ConfigEntry) -> Mapping[str, Value]:

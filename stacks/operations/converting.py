@@ -44,11 +44,13 @@ class ConvertOptions:
     folder: Path = Path()
     stack: str | None = None
     emulate: bool = False
+    modules: bool = True
+    """Whether a topology may include files beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertResult:
-    """The content of the new file, with notes for the user.
+    """The content of the new file, with notes for the user; `modules` are further files by name.
 
     `secrets` are values that the stack's configuration needs, by key. `is_complete` is False where
     something of Terraform's was left out.
@@ -58,6 +60,7 @@ class ConvertResult:
     notes: tuple[str, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
     is_complete: bool = True
+    modules: Mapping[str, str] = field(default_factory=dict)
 
 
 def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> ConvertResult:
@@ -114,21 +117,26 @@ def _convert_terraform(options: ConvertOptions) -> ConvertResult:
 
     With an omission the result is not complete.
     """
-    conversion = convert_terraform(options.source or Path(), repeats=options.form == "yaml")
+    conversion = convert_terraform(
+        options.source or Path(), repeats=options.form == "yaml", modules=options.modules
+    )
     write = render_program if options.form == "python" else render_topology
     # Omissions without a line of their own have line 0, which is left out.
     omissions = [f"  {omission}".replace(":0:1: ", ": ") for omission in conversion.omissions]
     notes = ["Not converted, or converted with changes:", *omissions] if omissions else []
-    count = sum(len(entry.for_each or ("",)) for entry in conversion.declarations.entries)
     notes.append(
-        f"{counted(count, 'resource')} converted from Terraform: the next `gpuform up` "
-        "imports their objects."
+        f"{counted(conversion.resource_count, 'resource')} converted from Terraform: the next "
+        "`gpuform up` imports their objects."
     )
     notes.append(
         "Then remove the resources from Terraform: `terraform state rm ADDRESS` destroys nothing."
     )
     return ConvertResult(
-        write(conversion.declarations), tuple(notes), conversion.secrets, is_complete=not omissions
+        write(conversion.declarations),
+        tuple(notes),
+        conversion.secrets,
+        is_complete=not omissions,
+        modules={name: render_topology(module) for name, module in conversion.modules.items()},
     )
 
 

@@ -84,8 +84,8 @@ def convert(
     reports its line and writes nothing. The plans of the old and the new file are the same.
 
     For Terraform's resources of Together and Samsung Cloud Platform, the file also contains the
-    ids, so that the next `up` imports them. The command lists the resources that it cannot convert,
-    and exits with 1.
+    ids, so that the next `up` imports them. Local modules become files beside the topology. The
+    command lists the resources that it cannot convert, and exits with 1.
 
     \b
     Examples:
@@ -103,9 +103,16 @@ def convert(
         target = _choose_output_file(out, form, force=flags["force"])
         folder = target.parent if target else Path()
         _reject_needless_conversion(source, kind, form)
-        options = ConvertOptions(kind, form, source, folder, session.stack, flags["emulate"])
+        options = ConvertOptions(
+            kind, form, source, folder, session.stack, flags["emulate"], modules=target is not None
+        )
         # A topology or Terraform's files are converted without a stack.
         result = convert_to(options, lambda: select_stack(session, find_workspace(session)))
+        modules = {folder / name: content for name, content in result.modules.items()}
+        for path in modules:
+            _reject_existing_file(path, target, force=flags["force"])
+        for path, content in modules.items():
+            _write_declarations(content, path, session)
         _write_declarations(result.content, target, session)
         for line in result.notes:
             session.screen.warn(line)
@@ -135,12 +142,22 @@ def _choose_output_file(out: str | None, form: str, *, force: bool) -> Path | No
     if out == "-":
         return None
     path = Path(out or ("__main__.py" if form == "python" else "topology.yaml"))
+    _reject_existing_file(path, force=force)
+    return path
+
+
+def _reject_existing_file(path: Path, other: Path | None = None, *, force: bool) -> None:
+    """Raise EngineError if a file to write exists without `force`, or is the same as another."""
+    if path == other:
+        raise EngineError(
+            f"{path} is also the file of a module; nothing was written",
+            hint="write another file with --output FILE",
+        )
     if path.exists() and not force:
         raise EngineError(
             f"{path} exists; nothing was written",
             hint="write another file with --output FILE, or replace this one with --force",
         )
-    return path
 
 
 def _write_declarations(content: str, target: Path | None, session: Session) -> None:

@@ -7,7 +7,7 @@ and `TerraformVariables`.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpuform.stacks.convert.secret_values import SecretValues
@@ -17,7 +17,10 @@ from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
     DeclaredReference,
+    EachReference,
     InterpolatedText,
+    ModuleReference,
+    Reference,
     Value,
 )
 from gpuform.stacks.document.diagnostics import SourcePosition
@@ -48,6 +51,35 @@ def _is_in_parentheses(code: str) -> bool:
     return False
 
 
+def join_text_parts(parts: Sequence[Value], template: str) -> str | InterpolatedText:
+    """Return the text of the parts, an InterpolatedText if one of them is a reference.
+
+    Raises:
+        UnresolvedExpression: a part is a boolean, null, list or object; the error shows `template`.
+    """
+    joined_parts: list[str | Reference] = []
+    flat_parts = (
+        inner
+        for part in parts
+        # An argument of a module may be a text with references, and the module adds to it.
+        for inner in (part.parts if isinstance(part, InterpolatedText) else (part,))
+    )
+    for part in flat_parts:
+        if isinstance(part, Reference):
+            joined_parts.append(_to_reference_in_text(part))
+            continue
+        if isinstance(part, bool | list | Mapping) or part is None:
+            raise UnresolvedExpression(template)
+        part_text = part if isinstance(part, str) else f"{part:g}"
+        if joined_parts and isinstance(joined_parts[-1], str):
+            joined_parts[-1] += part_text
+        else:
+            joined_parts.append(part_text)
+    if all(isinstance(part, str) for part in joined_parts):
+        return "".join(map(str, joined_parts))
+    return InterpolatedText(tuple(joined_parts))
+
+
 @dataclass(frozen=True, slots=True)
 class ExpressionResolver:
     """Resolves the expressions of one instance.
@@ -55,14 +87,15 @@ class ExpressionResolver:
     `find_reference` returns the reference to a resource's attribute by its path, or None, and a
     list of references for all instances of a resource;
     `get_variable` returns the part of a variable at steps, `get_local` the raw expression of a
-    local, and `find_data` the value at the steps behind `data`. `key` is the instance's
-    `each.key`, and `each_value` the raw expression of its `each.value`, or None.
+    local or the reference to a module's input or output, and `find_data` the value at the steps
+    behind `data`. `key` is the instance's `each.key`, and `each_value` the raw expression of its
+    `each.value`, or None.
     """
 
     find_reference: Callable[[str, Sequence[Step]], Value]
     get_variable: Callable[[str, Sequence[Step]], Value]
     get_local: Callable[[str], Any]
-    key: Step | None = None
+    key: Step | EachReference | None = None
     each_value: Any = None
     find_data: Callable[[Sequence[Step], str], Value] | None = None
 
@@ -84,6 +117,14 @@ class ExpressionResolver:
         if raw.startswith("${") and raw.endswith("}"):
             return self._resolve_expression(raw[2:-1])
         return self._resolve_expression(raw)
+
+    def resolve_local(self, name: str, steps: Sequence[Step] = ()) -> Value:
+        """Return the value of a local, or of its part at the steps.
+
+        Raises:
+            UnresolvedExpression: the value or the part has no equivalent.
+        """
+        return self._resolve_part(self.get_local(name), steps, f"local.{name}")
 
     def can_resolve(self, raw: Any) -> bool:
         """Return True if the argument has a value here."""
@@ -109,21 +150,7 @@ class ExpressionResolver:
         # `"${var.gpus}"` stays a number.
         if len(parts) == 1 and not isinstance(parts[0], str):
             return parts[0]
-        joined_parts: list[str | DeclaredReference | ConfigReference] = []
-        for part in parts:
-            if isinstance(part, DeclaredReference | ConfigReference):
-                joined_parts.append(_to_reference_in_text(part))
-                continue
-            if isinstance(part, bool | list | Mapping | InterpolatedText) or part is None:
-                raise UnresolvedExpression(template)
-            part_text = part if isinstance(part, str) else f"{part:g}"
-            if joined_parts and isinstance(joined_parts[-1], str):
-                joined_parts[-1] += part_text
-            else:
-                joined_parts.append(part_text)
-        if all(isinstance(part, str) for part in joined_parts):
-            return "".join(map(str, joined_parts))
-        return InterpolatedText(tuple(joined_parts))
+        return join_text_parts(parts, template)
 
     def _resolve_expression(self, code: str) -> Value:
         """Return the value of an expression: a literal, a template, or the value of a path.
@@ -157,7 +184,11 @@ class ExpressionResolver:
             return self.get_variable(str(steps[0]), steps[1:])
         if root == "local" and steps:
             return self._resolve_part(self.get_local(str(steps[0])), steps[1:], code)
-        if root == "count" and list(steps) == ["index"] and isinstance(self.key, int):
+        if (
+            root == "count"
+            and list(steps) == ["index"]
+            and isinstance(self.key, int | EachReference)
+        ):
             return self.key
         if root == "each" and list(steps) == ["key"] and self.key is not None:
             return self.key
@@ -179,6 +210,11 @@ class ExpressionResolver:
             UnresolvedExpression: the expression has no such part, or the part has no equivalent.
         """
         steps = list(steps)
+        if isinstance(raw, ModuleReference):
+            # As for variables, an expression of a topology has no step for all items.
+            if SPLAT in steps:
+                raise UnresolvedExpression(code)
+            return replace(raw, steps=(*raw.steps, *steps))
         try:
             while steps and not isinstance(raw, str):
                 raw = raw[steps.pop(0)]
@@ -335,8 +371,8 @@ def select_part(value: Value, steps: Sequence[Step], code: str) -> Value:
 
 
 def _to_reference_in_text(
-    reference: DeclaredReference | ConfigReference,
-) -> DeclaredReference | ConfigReference:
+    reference: Reference,
+) -> Reference:
     """Return the reference for use in a text.
 
     A reference to a resource itself gets the step `id`: as a complete value, a resource means its
@@ -489,6 +525,14 @@ _LITERAL_RESOLVER: Final = ExpressionResolver(
 )
 
 
+def resolve_literal(raw: Any) -> Value:
+    """Return the value of an argument that must be a literal, such as a default.
+
+    Raises UnresolvedExpression for another expression.
+    """
+    return _LITERAL_RESOLVER.resolve(raw)
+
+
 @dataclass(slots=True)
 class TerraformVariables:
     """The variables that the converted entries use, in the order of their first use.
@@ -538,7 +582,7 @@ class TerraformVariables:
         """Return the value of a variable from the files, or None."""
         # The value that made the existing objects: .tfvars override the default.
         raw = self.files.variable_values.get(name, block.body.get("default"))
-        return None if raw is None else _LITERAL_RESOLVER.resolve(raw)
+        return None if raw is None else resolve_literal(raw)
 
     def _convert_variable(self, name: str, block: TerraformBlock) -> ConfigEntry:
         """Return the configuration entry of a variable, whose default is the value from the files.
@@ -547,10 +591,10 @@ class TerraformVariables:
         """
         value = self._get_value(name, block)
         fields: dict[str, Value] = {}
-        if (type_ := _find_config_type(block.body.get("type"), value)) != "string":
+        if (type_ := find_config_type(block.body.get("type"), value)) != "string":
             fields["type"] = type_
         if isinstance(description := block.body.get("description"), str):
-            fields["description"] = _LITERAL_RESOLVER.resolve(description)
+            fields["description"] = resolve_literal(description)
         if value is not None:
             fields["default"] = value
         # Terraform keeps an ephemeral value out of plan and state; as a plain default it would be
@@ -576,7 +620,7 @@ class TerraformVariables:
         return ConfigEntry(variable.name, fields)
 
 
-def _find_config_type(raw: Any, value: Any) -> str:
+def find_config_type(raw: Any, value: Any) -> str:
     """Return the configuration type for a Terraform type, or else for the type of the value.
 
     A `number` is an integer if the value is one. Without a type and a value, it is `string`.

@@ -24,7 +24,8 @@ _BLOCK_MARK: Final = "__is_block__"
 class TerraformBlock:
     """One block of a file: type (`resource`), labels, and the body as python-hcl2 reads it.
 
-    `lines` are all lines of the file.
+    `lines` are all lines of the file. `module` is the name of the outermost module with the block,
+    empty for the root module.
     """
 
     type: str
@@ -32,6 +33,7 @@ class TerraformBlock:
     body: Mapping[str, Any]
     position: SourcePosition
     lines: tuple[str, ...] = ()
+    module: str = ""
 
     def find_argument_position(self, argument: str) -> SourcePosition:
         """Return the position of an argument, or the block's position if no line matches.

@@ -8,14 +8,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuform.stacks.declaration_writer.declarations import (
-    ConfigReference,
     Declarations,
     DeclaredReference,
     EachReference,
-    InterpolatedText,
     ResourceEntry,
     Value,
+    convert_members,
+    convert_references,
     find_config_references,
+    find_module_references,
     find_resource_references,
 )
 
@@ -64,11 +65,11 @@ def fold_instances(
         resource, _ = renaming.instances.get((entry.section, entry.name), (None, ""))
         address = entry.address if resource is None else resource.address
         # An entry may have been folded before the resource that it refers to.
-        written.setdefault(address, _rename_entry(folded.get(address, entry), renaming))
+        written.setdefault(address, convert_members(folded.get(address, entry), renaming.rename))
     return replace(
         declarations,
         entries=list(written.values()),
-        outputs={name: renaming.rename(value) for name, value in declarations.outputs.items()},
+        outputs=convert_references(dict(declarations.outputs), renaming.rename),
     )
 
 
@@ -96,27 +97,12 @@ class _Renaming:
         )
 
     def rename(self, value: Value) -> Value:
-        """Return a value with the references that folded instances have."""
-        if isinstance(value, Mapping):
-            return {key: self.rename(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.rename(item) for item in value]
-        if isinstance(value, InterpolatedText):
-            return InterpolatedText(tuple(self.rename(part) for part in value.parts))
+        """Return the reference that a folded instance has; other values stay as they are."""
         if isinstance(value, DeclaredReference):
             resource, key = self.instances.get((value.section, value.name), (None, ""))
             if resource is not None:
                 return replace(value, name=resource.name, key=key)
         return value
-
-
-def _rename_entry(entry: ResourceEntry, renaming: _Renaming) -> ResourceEntry:
-    """Return an entry whose references to folded instances have their new form."""
-    return replace(
-        entry,
-        properties=renaming.rename(dict(entry.properties)),
-        options=renaming.rename(dict(entry.options)),
-    )
 
 
 def _fold(
@@ -127,7 +113,9 @@ def _fold(
         key: entries.get(f"{resource.section}.{name}") for key, name in resource.names.items()
     }
     present = {
-        key: _rename_entry(entry, renaming) for key, entry in instances.items() if entry is not None
+        key: convert_members(entry, renaming.rename)
+        for key, entry in instances.items()
+        if entry is not None
     }
     if len(present) < 2 or len(present) < len(instances):
         return None
@@ -174,9 +162,8 @@ def _merge(name: str, values: Mapping[str, Value]) -> _Merged | None:
     }
     if len(by_key) == len(values) and len(set(by_key.values())) == 1:
         return _Merged(next(iter(by_key.values())))
-    has_references = any(find_resource_references(list(values.values()))) or any(
-        find_config_references(list(values.values()))
-    )
-    if has_references or any(isinstance(value, ConfigReference) for value in values.values()):
+    all_values = list(values.values())
+    finders = (find_resource_references, find_config_references, find_module_references)
+    if any(any(find(all_values)) for find in finders):
         return None
     return _Merged(EachReference(("value", name)), is_item=True)

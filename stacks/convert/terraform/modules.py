@@ -34,14 +34,16 @@ _ADDRESS: Final = re.compile(
 _ARGUMENTS_OF_MODULES: Final = {"source", "version", "providers", "count", "for_each", "depends_on"}
 
 
-def inline_modules(files: TerraformFiles, folder: Path) -> None:
+def inline_modules(files: TerraformFiles, folder: Path) -> "list[ModuleInstance]":
     """Replace each local module of `files` by its blocks, also modules inside modules.
 
     Modules of a registry or a repository stay as they are. `folder` is that of the root module.
+    Returns the instances of the modules that the root module includes.
 
     Raises:
         TerraformNotRead: a module's files are wrong, or modules include each other.
     """
+    instances: list[ModuleInstance] = []
     while (found := _find_local_module(files, folder)) is not None:
         block, module_folder = found
         files.blocks.remove(block)
@@ -57,7 +59,11 @@ def inline_modules(files: TerraformFiles, folder: Path) -> None:
             for inner in read_blocks(module_folder)
         ]
         for key in _list_keys(files, block):
-            _ModuleInstance(files, block, key, module_blocks).inline()
+            instance = ModuleInstance(files, block, key, module_blocks, module_folder.resolve())
+            instance.inline()
+            if not block.module:
+                instances.append(instance)
+    return instances
 
 
 def apply_moves(files: TerraformFiles) -> None:
@@ -117,19 +123,24 @@ def _list_keys(files: TerraformFiles, block: TerraformBlock) -> list[Step | None
 
 
 @dataclass(slots=True)
-class _ModuleInstance:
+class ModuleInstance:
     """One instance of a local module, whose blocks become blocks of the module around it."""
 
     files: TerraformFiles
     block: TerraformBlock
     key: Step | None
     blocks: Sequence[TerraformBlock]
+    folder: Path
 
     @property
     def prefix(self) -> str:
         """Return the beginning of all names."""
         name = self.block.labels[0]
         return name if self.key is None else f"{name}-{self.key}"
+
+    def find_blocks(self, type_: str) -> dict[str, TerraformBlock]:
+        """Return the module's blocks of a type with one label, by name."""
+        return {block.labels[0]: block for block in self.blocks if block.type == type_}
 
     def inline(self) -> None:
         """Add the module's blocks to the files, and rename the state's instances and references."""
@@ -196,7 +207,8 @@ class _ModuleInstance:
                 body = {key: self._rewrite(raw) for key, raw in block.body.items()}
                 # The source of a module is a text, and its folder is that of the file.
                 labels = (*types, f"{self.prefix}-{name}")
-                yield replace(block, labels=labels, body=body)
+                module = self.block.module or self.prefix
+                yield replace(block, labels=labels, body=body, module=module)
 
     def _rewrite(self, raw: Any) -> Any:
         """Return an expression of the module with the names that its references have outside."""

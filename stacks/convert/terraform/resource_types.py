@@ -15,9 +15,8 @@ from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.values import UNKNOWN, iterate_leaves
 from gpuform.stacks.declaration_writer.declarations import (
-    ConfigReference,
-    DeclaredReference,
     InterpolatedText,
+    Reference,
     Value,
 )
 
@@ -442,7 +441,7 @@ def correct_case(properties: dict[str, Value], model: type[InputModel]) -> dict[
 
 def is_plain(value: Value) -> bool:
     """Return whether the value has no references: neither to resources nor to configuration."""
-    references = (DeclaredReference, ConfigReference, InterpolatedText)
+    references = Reference | InterpolatedText
     return not any(isinstance(leaf, references) for leaf in iterate_leaves(value))
 
 
@@ -451,8 +450,6 @@ def _to_checkable_inputs(properties: Mapping[str, Value]) -> dict[str, Any]:
     return {
         # A reference has no value before the run, and the rules accept UNKNOWN in place of any
         # value.
-        name: UNKNOWN
-        if isinstance(value, DeclaredReference | ConfigReference | InterpolatedText)
-        else value
+        name: UNKNOWN if isinstance(value, Reference | InterpolatedText) else value
         for name, value in properties.items()
     }

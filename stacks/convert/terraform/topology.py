@@ -35,8 +35,9 @@ from gpuform.stacks.convert.terraform.files import (
     TerraformFiles,
     read_terraform_files,
 )
-from gpuform.stacks.convert.terraform.folding import RepeatedResource, fold_instances
-from gpuform.stacks.convert.terraform.modules import apply_moves, inline_modules
+from gpuform.stacks.convert.terraform.folding import RepeatedResource
+from gpuform.stacks.convert.terraform.module_files import InlinedConversion, extract_modules
+from gpuform.stacks.convert.terraform.modules import ModuleInstance, apply_moves, inline_modules
 from gpuform.stacks.convert.terraform.pool_attachments import (
     IncompleteEntry,
     PoolAttachments,
@@ -61,9 +62,12 @@ from gpuform.stacks.declaration_writer.declarations import (
     Declarations,
     DeclaredReference,
     InterpolatedText,
+    ModuleReference,
+    Reference,
     ResourceEntry,
     Value,
     find_config_references,
+    find_module_references,
     find_resource_references,
 )
 from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
@@ -82,25 +86,38 @@ class TerraformConversion:
     """The result of a conversion.
 
     `omissions` are the parts that were not converted, `secrets` the values that the stack still
-    needs, by key.
+    needs, by key. `modules` are the files that the topology includes, by name, and
+    `resource_count` is the number of objects to import.
     """
 
     declarations: Declarations
     omissions: Sequence[DocumentDiagnostic]
     secrets: Mapping[str, str]
+    resource_count: int
+    modules: Mapping[str, Declarations] = field(default_factory=dict)
 
 
-def convert_terraform(folder: Path, *, repeats: bool = False) -> TerraformConversion:
+def convert_terraform(
+    folder: Path, *, repeats: bool = False, modules: bool = False
+) -> TerraformConversion:
     """Return the declarations for Terraform's files in a folder.
 
-    With `repeats`, for a topology, instances of one resource become an entry with `for_each`.
+    With `repeats`, for a topology, instances of one resource become an entry with `for_each`; with
+    `modules` as well, local modules become files that the topology includes.
 
     Raises:
         TerraformNotRead: files are missing or cannot be read, or a local refers to itself.
     """
     files = read_terraform_files(folder)
     apply_moves(files)
-    inline_modules(files, folder)
+    instances = inline_modules(files, folder)
+
+    def convert_again(
+        boundaries: Mapping[str, ModuleReference],
+    ) -> tuple[_TerraformConverter, Declarations]:
+        converter = _TerraformConverter(files, folder, boundaries)
+        return converter, converter.convert().declarations
+
     try:
         converter = _TerraformConverter(files, folder)
         conversion = converter.convert()
@@ -110,16 +127,27 @@ def convert_terraform(folder: Path, *, repeats: bool = False) -> TerraformConver
         ) from None
     if not repeats:
         return conversion
-    return replace(
-        conversion,
-        declarations=fold_instances(conversion.declarations, converter.list_repeated_resources()),
+    inlined = InlinedConversion(
+        converter,
+        conversion.declarations,
+        converter.list_modules(),
+        converter.list_repeated_resources(),
     )
+    declarations, module_files = extract_modules(
+        inlined, instances if modules else (), convert_again
+    )
+    return replace(conversion, declarations=declarations, modules=module_files)
 
 
 @dataclass(slots=True)
 class _TerraformConverter:
     files: TerraformFiles
     folder: Path
+    boundaries: Mapping[str, ModuleReference] = field(default_factory=dict)
+    """The inputs and outputs of modules by the locals that `modules` makes of them.
+
+    Empty to convert the modules' resources as resources of the root module.
+    """
     omissions: Diagnostics = field(default_factory=Diagnostics)
     secrets: SecretValues = field(default_factory=SecretValues)
     variables: TerraformVariables = field(init=False)
@@ -166,7 +194,9 @@ class _TerraformConverter:
         missing_secrets = {
             name: value for name, value in self.secrets.missing_values.items() if name in used_names
         }
-        return TerraformConversion(declarations, list(self.omissions), missing_secrets)
+        return TerraformConversion(
+            declarations, list(self.omissions), missing_secrets, len(entries)
+        )
 
     def list_repeated_resources(self) -> list[RepeatedResource]:
         """Return the resources with `count` or `for_each`, with the names of their entries."""
@@ -237,7 +267,7 @@ class _TerraformConverter:
     def _convert_public_ip(self, block: TerraformBlock, instance: ResourceInstance) -> Value:
         """Return the id of the public IP of a public NAT IP; the state has it in any case."""
         name = "public_ip_address_id"
-        source = (block, instance, self._create_resolver(block, instance), instance.attributes)
+        source = (block, instance, self.create_resolver(block, instance), instance.attributes)
         return self._convert_argument(block.body.get(name), name, FieldRules(), source)
 
     def _report_omission(self, position: SourcePosition, message: str, hint: str = "") -> None:
@@ -260,7 +290,7 @@ class _TerraformConverter:
             instance = move.apply_to(instance)
         lifecycle = load_lifecycle_class(terraform_type.platform, SECTIONS[terraform_type.section])
         rules = get_field_rules(lifecycle.inputs)
-        resolver = self._create_resolver(block, instance)
+        resolver = self.create_resolver(block, instance)
         attributes = flatten_attributes(instance.attributes, terraform_type)
         properties = self._convert_arguments((block, instance, resolver, attributes), rules)
         properties = {
@@ -333,7 +363,7 @@ class _TerraformConverter:
             if block.labels == (move.member.type, move.member.name)
         )
         with suppress(UnresolvedExpression):
-            fabric_id = self._create_resolver(block, move.member).resolve(
+            fabric_id = self.create_resolver(block, move.member).resolve(
                 block.body.get("after_cluster_fabric_id")
             )
             # A moved pool may refer to this one.
@@ -461,9 +491,10 @@ class _TerraformConverter:
             self.variables.make_secret(variable.name)
         if isinstance(value, InterpolatedText):
             return self.secrets.replace_literal_parts(name, value)
-        if isinstance(value, ConfigReference | DeclaredReference):
+        if isinstance(value, Reference):
             return value
-        if any(find_resource_references(value)) or any(find_config_references(value)):
+        finders = (find_resource_references, find_config_references, find_module_references)
+        if any(any(find(value)) for find in finders):
             if isinstance(value, Mapping):
                 return {
                     key: self._convert_secret((name[0], f"{name[1]}_{key}"), value[key])
@@ -513,11 +544,13 @@ class _TerraformConverter:
 
         Raises UnresolvedExpression, with `code`, if the state has no such value.
         """
-        sources = DataSources(self.files, self._create_resolver(), self._report_omission)
+        sources = DataSources(self.files, self.create_resolver(), self._report_omission)
         return sources.find_value(steps, code)
 
-    def _create_resolver(
-        self, block: TerraformBlock | None = None, instance: ResourceInstance | None = None
+    def create_resolver(
+        self,
+        block: TerraformBlock | None = None,
+        instance: ResourceInstance | ModuleInstance | None = None,
     ) -> ExpressionResolver:
         """Create the resolver of expressions, with `count` and `each` of an instance if given.
 
@@ -534,7 +567,7 @@ class _TerraformConverter:
         return ExpressionResolver(
             self._find_references,
             self.variables.get_reference,
-            self._get_local,
+            self._get_local_or_boundary,
             key,
             each_value,
             self._find_data,
@@ -549,6 +582,27 @@ class _TerraformConverter:
             if name in block.body:
                 return block.body[name]
         raise UnresolvedExpression(f"local.{name}")
+
+    def _get_local_or_boundary(self, name: str) -> Any:
+        """Return the reference to an input or output of a module, or the expression of a local."""
+        return self.boundaries.get(name) or self._get_local(name)
+
+    def resolve_expression_of_local(self, name: str) -> Value:
+        """Return the value of a local, which may be a module's input or output itself.
+
+        Raises UnresolvedExpression if it has no equivalent.
+        """
+        return self.create_resolver().resolve(self._get_local(name))
+
+    def list_modules(self) -> dict[str, str]:
+        """Return the outermost module of each entry by address, also of repeated entries."""
+        modules = {block.labels: block.module for block in self.files.find_blocks("resource")}
+        return {
+            address: modules[type_, name]
+            for (type_, name, _), reference in self.references.items()
+            if not TERRAFORM_TYPES[type_].is_attached
+            for address in (f"{reference.section}.{reference.name}", f"{reference.section}.{name}")
+        }
 
     def _find_references(self, root: str, steps: Sequence[Step]) -> Value:
         """Return the reference for a path, or those of all instances for TYPE.NAME[*].
@@ -638,7 +692,7 @@ class _TerraformConverter:
 
         `addresses` are those of the converted entries. A sensitive output has to be secret.
         """
-        resolver = self._create_resolver()
+        resolver = self.create_resolver()
         for block in self.files.find_blocks("output"):
             name = ".".join(block.labels)
             try:
@@ -672,7 +726,8 @@ class _TerraformConverter:
         Call after `_convert_secret`, which makes every configuration variable in the value secret
         and replaces each literal with a reference to such a variable.
         """
-        if any(find_config_references(value)):
+        # Whether a module's output is secret, the conversion without boundaries has found out.
+        if any(find_config_references(value)) or any(find_module_references(value)):
             return True
         sections = {kind.section: kind.platform for kind in TERRAFORM_TYPES.values()}
         return any(

@@ -153,6 +153,102 @@ def test_together_resources_of_terraform_are_imported_unchanged(
     expect_import_without_changes(platforms, folder)
 
 
+MODULE = """
+variable "region" {}
+resource "together_beta_cluster_storage" "data" {
+  region      = var.region
+  size_tib    = 5
+  volume_name = "training-data"
+}
+resource "together_beta_cluster" "train" {
+  cluster_name   = "training"
+  region         = var.region
+  gpu_type       = "h100_sxm"
+  num_gpus       = 16
+  driver_version = "CUDA_12_6_560"
+  billing_type   = "ON_DEMAND"
+  volume_id      = together_beta_cluster_storage.data.volume_id
+}
+output "id" { value = together_beta_cluster.train.cluster_id }
+"""
+CALL = """
+module "team" {
+  source   = "./pool"
+  for_each = { nlp = "us-central-8" }
+  region   = each.value
+}
+output "cluster" { value = module.team["nlp"].id }
+"""
+
+
+@pytest.mark.slow
+def test_a_module_of_terraform_is_imported_as_a_module_and_keeps_what_is_imported(
+    platforms: Run, project: Path
+) -> None:
+    assert platforms("up", "--yes", "--skip-preview").code == 0
+    made = get_ids(platforms)
+    state = json.loads(
+        build_terraform_state(
+            ("together_beta_cluster_storage", "data", None, {"volume_id": made["data"]}),
+            ("together_beta_cluster", "train", None, {"cluster_id": made["train"]}),
+        )
+    )
+    for resource in state["resources"]:
+        resource["module"] = 'module.team["nlp"]'
+    folder = create_other_project(platforms, project, "other")
+    (folder / "pool").mkdir()
+    (folder / "pool" / "main.tf").write_text(MODULE)
+    (folder / "main.tf").write_text(CALL)
+    (folder / "terraform.tfstate").write_text(json.dumps(state))
+    convert = ("convert", "--from", "terraform", ".", "--cwd", str(folder))
+
+    # stdout has one file, so the module is inlined as before.
+    inlined = platforms(*convert, "--output", "-")
+    (folder / "topology.yaml").write_text(inlined.out)
+    expect_import_without_changes(platforms, folder)
+    extracted = platforms(*convert, "--force")
+
+    assert inlined.code == extracted.code == 0, inlined.err + extracted.err
+    assert "include" not in inlined.out
+    assert "Wrote pool.yaml.\nWrote topology.yaml." in extracted.out
+    content = (folder / "topology.yaml").read_text()
+    assert 'cluster: "{{ modules.team.nlp.id }}"' in content
+    assert 'region: "{{ inputs.region }}"' in (folder / "pool.yaml").read_text()
+    assert platforms("validate", "--cwd", str(folder)).code == 0
+    planned = json.loads(platforms("preview", "--json", "--cwd", str(folder)).out)
+    operations = {step["urn"].rpartition("::")[2]: step["op"] for step in planned["steps"]}
+    assert operations.pop("team-nlp") == "create"
+    assert set(operations.values()) == {"same"}, planned
+    # A stack without the objects imports them.
+    fresh = create_other_project(platforms, project, "fresh")
+    for file in ("topology.yaml", "pool.yaml"):
+        (fresh / file).write_text((folder / file).read_text())
+    ran = platforms("up", "--yes", "--skip-preview", "--cwd", str(fresh))
+    assert "= 2 imported" in ran.out, ran.out + ran.err
+    assert platforms("preview", "--expect-no-changes", "--cwd", str(fresh)).code == 0
+
+
+def test_an_existing_file_of_the_name_of_a_module_is_not_replaced(dev: Run, project: Path) -> None:
+    (project / "pool").mkdir()
+    (project / "pool" / "main.tf").write_text(MODULE)
+    (project / "main.tf").write_text(CALL)
+    resource = {"type": "together_beta_cluster_storage", "name": "data", "mode": "managed"}
+    instances = [{"attributes": {"volume_id": "v-1"}}]
+    module = {"module": 'module.team["nlp"]', "instances": instances}
+    state = {"version": 4, "resources": [resource | module]}
+    (project / "terraform.tfstate").write_text(json.dumps(state))
+    (project / "pool.yaml").write_text("# mine\n")
+
+    refused = dev("convert", "--from", "terraform")
+    same = dev("convert", "--from", "terraform", "--force", "--output", "pool.yaml")
+
+    assert "pool.yaml exists; nothing was written" in refused.err
+    assert "pool.yaml is also the file of a module; nothing was written" in same.err
+    assert refused.code == same.code != 0
+    assert (project / "pool.yaml").read_text() == "# mine\n"
+    assert not (project / "topology.yaml").exists()
+
+
 BLOCK = """
 resource "together_gpu_cluster" "training" {
   name              = "training-cluster"

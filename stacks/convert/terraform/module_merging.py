@@ -1,0 +1,260 @@
+"""Merge the instances of a Terraform module into the file of one module.
+
+`module_files` calls `ModuleMerger` with the entries and outputs of all instances. Values in which
+instances differ become inputs.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from gpuform.stacks.convert.terraform.expressions import find_config_type, resolve_literal
+from gpuform.stacks.convert.terraform.files import TerraformBlock
+from gpuform.stacks.convert.terraform.modules import ModuleInstance
+from gpuform.stacks.convert.terraform.resource_types import is_plain
+from gpuform.stacks.declaration_writer.declarations import (
+    ConfigEntry,
+    ConfigReference,
+    Declarations,
+    DeclaredReference,
+    EachReference,
+    ModuleReference,
+    ResourceEntry,
+    Value,
+    convert_members,
+    convert_references,
+    find_config_references,
+    find_module_references,
+)
+
+_FORMER_PARENT: Final = [{"parent": None}]
+"""The alias of an entry that an earlier conversion has inlined: only its parent is new."""
+_OTHER_FILES: Final = ("Pulumi", "topology")
+
+
+class InexpressibleModule(Exception):
+    """Raised for modules of one folder that a topology cannot include."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self.folder = folder
+
+
+@dataclass(slots=True)
+class ModuleMerger:
+    """Merges the instances of each folder; `arguments` has the inputs' values by prefix.
+
+    `variables` is the configuration of the topology.
+    """
+
+    included: Sequence[ModuleInstance]
+    arguments: dict[str, dict[str, Value]]
+    variables: Sequence[ConfigEntry]
+
+    def build_files(
+        self,
+        entries: Mapping[str, Sequence[ResourceEntry]],
+        outputs: Mapping[str, Mapping[str, Value]],
+        used_outputs: set[tuple[str, Any]],
+    ) -> list[tuple[Path, str, Declarations]]:
+        """Return folder, file name and declarations of each module.
+
+        `entries` and `outputs` are those of the instances by prefix. Of `used_outputs`, each the
+        prefix and the name of an output, none is left out.
+
+        Raises:
+            InexpressibleModule: the instances of a module differ in more than plain values.
+        """
+        by_folder: dict[Path, list[ModuleInstance]] = {}
+        for instance in self.included:
+            by_folder.setdefault(instance.folder, []).append(instance)
+        files: list[tuple[Path, str, Declarations]] = []
+        for folder, group in by_folder.items():
+            merged_entries = self._merge_instances(entries, group)
+            prefixes = {instance.prefix for instance in group}
+            used = {output for prefix, output in used_outputs if prefix in prefixes}
+            merged_outputs = dict(self._merge_outputs(outputs, group, used))
+            inputs = self._declare_inputs(group, [list_values(merged_entries), merged_outputs])
+            # Two folders may have one name.
+            names = [*_OTHER_FILES, *(Path(name).stem for _, name, _ in files)]
+            stem = folder.name
+            while stem.lower() in (name.lower() for name in names):
+                stem += "-module"
+            declarations = Declarations(merged_entries, outputs=merged_outputs, inputs=inputs)
+            files.append((folder, f"{stem}.yaml", declarations))
+        return files
+
+    def _merge_instances(
+        self, entries: Mapping[str, Sequence[ResourceEntry]], group: Sequence[ModuleInstance]
+    ) -> list[ResourceEntry]:
+        """Return the entries of a module that stand for those of all its instances."""
+        by_prefix = {
+            instance.prefix: {
+                inner.address: inner
+                for entry in entries[instance.prefix]
+                for inner in [_strip_prefix(entry, instance.prefix)]
+            }
+            for instance in group
+        }
+        first, *others = by_prefix.values()
+        if any(other.keys() != first.keys() for other in others):
+            raise InexpressibleModule(group[0].folder)
+        return [
+            self._merge_entry(
+                {prefix: inner[address] for prefix, inner in by_prefix.items()}, group[0]
+            )
+            for address in first
+        ]
+
+    def _merge_entry(
+        self, by_prefix: Mapping[str, ResourceEntry], instance: ModuleInstance
+    ) -> ResourceEntry:
+        """Return the entry for those of all instances; values that differ become inputs."""
+        first = next(iter(by_prefix.values()))
+
+        def merge(name: str, values: Mapping[str, Value]) -> Value:
+            first_value, *others = values.values()
+            # Two instances of a module never import one object.
+            is_shared = name not in ("import", "for_each") or isinstance(first_value, EachReference)
+            if is_shared and all(value == first_value for value in others):
+                return first_value
+            if not all(map(is_plain, values.values())) or None in values.values():
+                raise InexpressibleModule(instance.folder)
+            input_name = name_input(first.name, name, instance)
+            for prefix, value in values.items():
+                self.arguments[prefix][input_name] = value
+            return ModuleReference("inputs", input_name)
+
+        members: dict[str, Any] = {}
+        for kind in ("properties", "options"):
+            values = {prefix: getattr(entry, kind) for prefix, entry in by_prefix.items()}
+            if any(item.keys() != getattr(first, kind).keys() for item in values.values()):
+                raise InexpressibleModule(instance.folder)
+            members[kind] = {
+                name: merge(name, {prefix: item[name] for prefix, item in values.items()})
+                for name in getattr(first, kind)
+            }
+        members["options"]["aliases"] = _FORMER_PARENT
+        repeated = {prefix: entry.for_each for prefix, entry in by_prefix.items()}
+        is_repeated = any(items is not None for items in repeated.values())
+        for_each = merge("for_each", repeated) if is_repeated else None
+        return replace(first, **members, for_each=for_each)
+
+    def _merge_outputs(
+        self,
+        outputs: Mapping[str, Mapping[str, Value]],
+        group: Sequence[ModuleInstance],
+        used: set[Any],
+    ) -> Iterator[tuple[str, Value]]:
+        """Yield the outputs that the topology uses, and others that refer to entries."""
+        for name, block in group[0].find_blocks("output").items():
+            values = [
+                convert_references(
+                    outputs[instance.prefix].get(name), _Stripping(instance.prefix).strip
+                )
+                for instance in group
+            ]
+            if any(value is None or value != values[0] for value in values):
+                if name in used:
+                    raise InexpressibleModule(group[0].folder)
+            # What nobody uses could be a literal that nobody is to see.
+            elif name in used or (
+                isinstance(values[0], DeclaredReference) and block.body.get("sensitive") is not True
+            ):
+                yield name, values[0]
+
+    def _declare_inputs(self, group: Sequence[ModuleInstance], values: Value) -> list[ConfigEntry]:
+        """Return the inputs that a module uses, and keep only the arguments for them."""
+        used = find_inputs(values)
+        for instance in group:
+            arguments = self.arguments[instance.prefix]
+            self.arguments[instance.prefix] = {
+                name: value for name, value in arguments.items() if name in used
+            }
+        variables = group[0].find_blocks("variable")
+        names = sorted(used, key=[*variables, *used].index)
+        return [self._declare_input(name, variables.get(name), group) for name in names]
+
+    def _declare_input(
+        self, name: str, block: TerraformBlock | None, group: Sequence[ModuleInstance]
+    ) -> ConfigEntry:
+        """Return an input of a module, with the type of all its values."""
+        body = block.body if block else {}
+        given = [
+            self.arguments[instance.prefix][name]
+            for instance in group
+            if name in self.arguments[instance.prefix]
+        ]
+        fields: dict[str, Value] = {}
+        default = None if body.get("sensitive") is True else resolve_literal(body.get("default"))
+        values = [*given, *([] if default is None else [default])]
+        types = {self._find_type(value, body.get("type")) for value in values}
+        if types == {"integer", "number"}:
+            types = {"number"}
+        if len(types) != 1:
+            raise InexpressibleModule(group[0].folder)
+        if types != {"string"}:
+            fields["type"] = types.pop()
+        if isinstance(description := body.get("description"), str):
+            fields["description"] = resolve_literal(description)
+        if default is not None and not self._has_secret(given):
+            fields["default"] = default
+        if body.get("sensitive") is True:
+            fields["secret"] = True
+        return ConfigEntry(name, fields)
+
+    def _find_type(self, value: Value, declared_type: Any) -> str:
+        """Return the type of an input with a value."""
+        if isinstance(value, ConfigReference) and not value.steps:
+            for variable in self.variables:
+                if variable.name == value.name:
+                    return str(variable.fields.get("type", "string"))
+        is_known = isinstance(value, str | int | float | list | Mapping)
+        return find_config_type(None if is_known else declared_type, value if is_known else None)
+
+    def _has_secret(self, values: Value) -> bool:
+        """Return True if a value is a secret variable: the default may then be a secret, too."""
+        secret = {variable.name for variable in self.variables if variable.fields.get("secret")}
+        return any(reference.name in secret for reference in find_config_references(values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stripping:
+    prefix: str
+
+    def strip(self, reference: Value) -> Value:
+        """Return the reference to an entry of a module as the module has it."""
+        if not isinstance(reference, DeclaredReference):
+            return reference
+        return replace(reference, name=reference.name.removeprefix(f"{self.prefix}-"))
+
+
+def _strip_prefix(entry: ResourceEntry, prefix: str) -> ResourceEntry:
+    """Return an entry of a module as the module has it."""
+    inner = convert_members(entry, _Stripping(prefix).strip)
+    return replace(inner, name=entry.name.removeprefix(f"{prefix}-"))
+
+
+def name_input(entry: str, member: str, instance: ModuleInstance) -> str:
+    """Return the name of an input for a member of an entry; no variable has this name."""
+    name = f"{entry}_{member}".replace("-", "_")
+    while name in instance.find_blocks("variable"):
+        name += "_value"
+    return name
+
+
+def find_inputs(value: Value) -> dict[str, None]:
+    """Return the names of the inputs in a value, in their order."""
+    return {
+        reference.name: None
+        for reference in find_module_references(value)
+        if reference.root == "inputs"
+    }
+
+
+def list_values(entries: Sequence[ResourceEntry]) -> list[Value]:
+    """Return the properties and options of entries."""
+    return [
+        [dict(entry.properties), dict(entry.options), entry.for_each or {}] for entry in entries
+    ]
