@@ -18,10 +18,10 @@ from gpuform.stacks.operations.runs.options import ReportSubject, RunOptions
 from gpuform.stacks.operations.runs.results import FinalState, RunResult
 from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.operations.runs.saved_plans import SavedPlan
-from gpuform.stacks.operations.status_reading import DriftResult, find_drift
 
 if TYPE_CHECKING:
     from gpuform.stacks.operations.notifying import Announcer
+    from gpuform.stacks.operations.status_reading import DriftResult
 
 
 def run_reported_operation(
@@ -73,12 +73,15 @@ def run_reported_operation(
 
 def find_reported_drift(
     selected: SelectedStack, targets: Sequence[str], callbacks: OperationCallbacks, *, emulate: bool
-) -> DriftResult:
+) -> "DriftResult":
     """Find the drift of a stack as `find_drift` does, and report it.
 
     Raises:
         EngineError: as `find_drift`.
     """
+    from gpuform.stacks.operations.status_reading import find_drift  # noqa: PLC0415 - no run needs
+    # status, workspaces and metrics
+
     with trace_run(
         "gpuform drift",
         _get_full_name(selected),
@@ -130,7 +133,7 @@ def _is_measured(options: RunOptions) -> bool:
     return not options.preview_only or options.operation in {"expire", "repair"}
 
 
-def _count_drift(result: DriftResult, targets: Sequence[str]) -> int | None:
+def _count_drift(result: "DriftResult", targets: Sequence[str]) -> int | None:
     """Return how many resources have drift; None if not all of them were compared."""
     if not result.succeeded or targets:
         return None

@@ -17,6 +17,7 @@ except SystemExit as end:
     assert end.code == 0, end.code
 loaded = [name for name in {REPORTERS!r} if name in sys.modules]
 prefixes = ("opentelemetry.exporter.otlp.proto.http", "gpuform.stacks.operations.notifying")
+prefixes += ("gpuform.stacks.fleet_metrics", "gpuform.stacks.operations.status_reading")
 loaded += [name for name in sys.modules if name.startswith(prefixes)]
 assert loaded == [], loaded
 """
