@@ -135,6 +135,60 @@ def test_a_broken_node_is_reported_once_and_its_repair_when_done(
     assert "node training-worker-1" in messages["demo/dev (emulator): repair done"]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+def test_lost_credit_is_told_once_and_again_after_credit_was_added(
+    planned_project: PlannedProject, webhook: Webhook
+) -> None:
+    add_rules(planned_project, webhook, "notify:\n  team:\n    events: [credit-low]\n")
+    assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+    assert webhook.take_messages() == []
+    call_emulator(planned_project, "together/credit", {"exhausted": True})
+    planned_project.run("drift")
+    ((title, text),) = webhook.take_messages()
+    assert title == "demo/dev (emulator): credit low"
+    assert "train: no credit is left: its on-demand compute has been paused since " in text
+    assert "data: access to its data is revoked. Add credit to the account" in text
+    planned_project.run("drift")
+    assert webhook.take_messages() == [], "the same loss"
+    call_emulator(planned_project, "together/credit", {"exhausted": False})
+    planned_project.run("drift")
+    assert webhook.take_messages() == []
+    call_emulator(planned_project, "together/credit", {"exhausted": True})
+    planned_project.run("drift")
+    assert webhook.take_titles() == ["demo/dev (emulator): credit low"]
+
+
+CERTIFICATION = """
+from gpuform.providers.together import Certification, Cluster
+
+cluster = Cluster("train", cluster_name="train", region="us-central-8", gpu_type="H100_SXM",
+                  num_gpus=16, driver_version="CUDA_12_6_560", billing_type="ON_DEMAND")
+Certification(
+    "fabric", cluster_id=cluster, num_gpus=cluster.num_gpus, name="fabric",
+    categories=[{"domain": "communication", "variant": "nccl-all-reduce", "floor": 300,
+                 "options": {"testScale": "intra-node"}}])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+def test_a_node_that_fails_its_certification_is_told_with_its_figure_and_once(
+    planned_project: PlannedProject, webhook: Webhook
+) -> None:
+    add_rules(planned_project, webhook, "notify:\n  team:\n    events: [certification-failed]\n")
+    (planned_project.project / "__main__.py").write_text(CERTIFICATION)
+    call_emulator(planned_project, "kubernetes/settings", {"slow_nodes": {"train-worker-1": 250}})
+    assert planned_project.run("up", "--yes", "--skip-preview").code == 1
+    ((title, text),) = webhook.take_messages()
+    assert title == "demo/dev (emulator): certification failed"
+    assert text.startswith(
+        "fabric: node train-worker-1 failed communication/nccl-all-reduce: 250 GB/s is below "
+    )
+    assert planned_project.run("drift").code in {0, 1}
+    assert webhook.take_messages() == [], "the same test"
+
+
 def test_a_coming_end_is_reported_once_by_whatever_command_looks(
     planned_project: PlannedProject, webhook: Webhook
 ) -> None:
