@@ -130,7 +130,7 @@ class _LoggedRun:
         steps_by_urn: dict[str, list[LifeEvent]] = {}
         for step in steps:
             steps_by_urn.setdefault(step.urn, []).append(step)
-        unlogged_events: list[LifeEvent] = []
+        unlogged_events = list(self._list_unseen_creates(steps))
         for key in _list_keys(self.before, self.after):
             own_steps = steps_by_urn.get(key[0], [])
             event = self._build_difference_event(key, own_steps)
@@ -152,6 +152,22 @@ class _LoggedRun:
             *steps,
             *(event for event in unlogged_events if event.run == self.run.number),
         ]
+
+    def _list_unseen_creates(self, steps: Sequence[LifeEvent]) -> Iterator[LifeEvent]:
+        """Yield the creates by a killed run of objects that this run has deleted.
+
+        No copy of the state has such an object.
+        """
+        seen = {*self.before, *self.after}
+        for step in steps:
+            key = step.urn, step.id
+            if step.action in _BEGINNINGS:
+                seen.add(key)
+            elif step.action == "deleted" and step.id and key not in seen:
+                seen.add(key)
+                if self.collector.find_unsettled_runs(step.urn):
+                    event = self.collector.build_event(key, self.run)
+                    yield event.model_copy(update={"action": "created"})
 
     @property
     def _looks_at_all_resources(self) -> bool:

@@ -150,7 +150,7 @@ def test_a_failed_create_whose_object_exists_has_created_it() -> None:
 def test_an_object_created_and_deleted_between_two_copies_is_known_by_the_log() -> None:
     step = UnfinishedStep(urn=URN, type="creating", id="a")
     runs = [build_killed_run(1), build_run(2, {}, build_line("delete"), unfinished=[step])]
-    assert list_events(runs) == [("deleted", 2, (1,), "a", "")]
+    assert list_events(runs) == [("created", 1, (), "a", ""), ("deleted", 2, (1,), "a", "")]
 
 
 def test_a_refresh_that_misses_an_object_says_so() -> None:
