@@ -2,7 +2,8 @@
 
 This is a program: `python -m conformance.crash_points SCENARIO FOLDER` prints a line of JSON. One
 warm process without threads forks a child for every run, so that a kill costs a fraction of a
-second. With CRASH_BACKEND, the URL of a bucket, the state is there. The emulator runs in the
+second. With CRASH_BACKEND, the URL of a bucket, the state is there. With CRASH_EXPLAINED_OF=3 one
+of three kills is explained. The emulator runs in the
 children, its objects in a SQLite file, which a killed process leaves complete.
 """
 
@@ -26,6 +27,7 @@ from typing import Any, cast
 import httpx
 import obstore
 from conformance.emulated import Platform
+from conformance.explained_crashes import KnownObjects, RecordedStack, list_statuses
 from conformance.kind_descriptions import KindDescription
 from conformance.kinds import CREATED_KINDS, FAST_KIND, KINDS, TOPOLOGY
 from conformance.node_removals import (
@@ -41,7 +43,7 @@ from conformance.recovery_checks import (
     assert_next_run_recovers,
     assert_no_object_is_lost,
 )
-from conformance.stacks import DeclaredResource, EmbeddedStack, declare_one
+from conformance.stacks import DeclaredResource, declare_one
 from conformance.together_kinds import CLUSTER
 from support.servers.bucket_server import KEYS
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
@@ -330,7 +332,7 @@ def patch_slurm_runners(http: httpx.Client, hook: CrashHook | None) -> None:
 class CrashedProject:
     """The project of a scenario and its emulated platforms, in one folder."""
 
-    stack: EmbeddedStack
+    stack: RecordedStack
     platform: Platform
 
     @classmethod
@@ -348,7 +350,7 @@ class CrashedProject:
         http = httpx.Client(base_url=URL, transport=transport)
         patch_slurm_runners(http, hook)
         platform = Platform(cast("Any", None), http)
-        return cls(EmbeddedStack(folder, CRYPTER, url=find_backend_url(folder)), platform)
+        return cls(RecordedStack(folder, CRYPTER, url=find_backend_url(folder)), platform)
 
     def build_scenario(self, name: str) -> Scenario:
         scenario = {**SCENARIOS, **NODE_REMOVAL_SCENARIOS}[name](self.platform.prepare)
@@ -430,6 +432,9 @@ def prepare(folder: Path, name: str) -> None:
             assert project.apply(scenario.before)
         if scenario.outside_change:
             scenario.outside_change(project)
+        project.stack.begin_killed_run()
+        objects = list_statuses(project.platform, scenario.kinds)
+        KnownObjects.save(folder, project.stack, objects)
         project.platform.forget_requests()
 
 
@@ -439,15 +444,21 @@ def run(folder: Path, name: str, last: int | None, points_file: Path) -> None:
         project = CrashedProject.open(folder, exit_stack, hook)
         scenario = project.build_scenario(name)
         hook.watch_writes()
+        project.stack.is_recorded = False
         assert project.stack.refresh().ok if scenario.refreshes else project.apply(scenario.after)
 
 
-def check_recovery(folder: Path, name: str) -> None:
-    """Check the state after a kill, and let the next run recover."""
+def check_recovery(folder: Path, name: str, *, is_explained: bool) -> None:
+    """Check the state after a kill, and let the next run recover.
+
+    With `is_explained`, check as well what `gpuform explain` says of each object.
+    """
     with ExitStack() as exit_stack:
         project = CrashedProject.open(folder, exit_stack)
         scenario = project.build_scenario(name)
         stack, platform = project.stack, project.platform
+        stack.is_recorded = is_explained
+        at_kill = list_statuses(platform, scenario.kinds) if is_explained else {}
         if scenario.before or not scenario.outside_change:
             project.assert_no_create_is_unnamed(*scenario.kinds)
             assert_no_object_is_lost(stack, platform, *scenario.before, *scenario.after)
@@ -455,6 +466,10 @@ def check_recovery(folder: Path, name: str) -> None:
             assert_next_run_recovers(stack, platform, *scenario.final_declarations)
         else:
             assert_destroy_leaves_nothing(stack, platform, *scenario.before, *scenario.after)
+        if is_explained:
+            now = list_statuses(platform, scenario.kinds)
+            known = KnownObjects.load(folder, at_kill, now, scenario.kinds)
+            stack.assert_lives_are_explained(known)
         if scenario.has_job:
             RunningJob.load(folder).assert_unharmed(platform)
             assert platform.list_parts(*scenario.kinds) == stack.parts
@@ -475,6 +490,7 @@ def crash_at_every_point(name: str, folder: Path) -> dict[str, Any]:
     if status:
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}
     failures = []
+    explained_of = int(os.environ.get("CRASH_EXPLAINED_OF", "1"))
     for last in itertools.count(1):
         log.unlink(missing_ok=True)
         work = folder / f"work-{last}"
@@ -486,7 +502,9 @@ def crash_at_every_point(name: str, folder: Path) -> dict[str, Any]:
         at = f"{last}: {points_file.read_text()}" if was_killed else "the end"
         if not was_killed and status:
             failures.append({"at": at, "why": log.read_text()})
-        if run_in_child(lambda work=work: check_recovery(work, name), log):
+        is_explained = last % explained_of == 0 or not was_killed
+        check = partial(check_recovery, work, name, is_explained=is_explained)
+        if run_in_child(check, log):
             failures.append({"at": at, "why": log.read_text()})
         shutil.rmtree(work)
         if not was_killed or len(failures) > 5:

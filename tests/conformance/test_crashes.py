@@ -30,6 +30,14 @@ Recorder = Callable[[str, object], None]
 """Keeps a number of a test in the XML of the run, which makes `docs/reference/crashes.md`."""
 
 
+@pytest.fixture(autouse=True)
+def _explain_every_kill_at_night(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_nightly = request.node.get_closest_marker("exhaustive")
+    monkeypatch.setenv("CRASH_EXPLAINED_OF", "1" if is_nightly else "3")
+
+
 @pytest.mark.parametrize(
     "scenario",
     [

@@ -9,15 +9,10 @@ from dataclasses import dataclass, field
 
 from hostile.backends import Backend
 from hostile.fakes.simulation import OURS, PlatformObject, Simulation
+from support.stacks.lives import LifeEnd, find_wrong_end, read_events, select_events
 
 from gpuform.schemas.explanation import LifeEvent
 from gpuform.stacks.engine.store import Backend as StateBackend
-from gpuform.stacks.engine.store import read_sealed
-from gpuform.stacks.explain.life import derive_events
-from gpuform.stacks.explain.recorded_runs import list_stored_objects, read_recorded_runs
-
-_BEGINNINGS = ("created", "added", "imported", "read")
-_ENDS = ("deleted", "removed", "missing", "forgotten")
 
 
 @dataclass
@@ -54,13 +49,11 @@ class LifeChecker:
         has not succeeded.
         """
         state_backend = StateBackend.open(self.backend.url, self.backend.environ)
-        history = state_backend.open_history(self.project, "dev")
-        present = read_sealed(state_backend, self.project, "dev").snapshot.resources
-        events = derive_events(read_recorded_runs(history), list_stored_objects(present))
+        events = read_events(state_backend, self.project, "dev")
         for platform_object in self.simulation.objects:
             if platform_object.creator != OURS or platform_object.id in ignored_ids:
                 continue
-            own = [it for it in events if platform_object.id in (it.id, it.node_id)]
+            own = select_events(events, platform_object.id)
             # A surplus node of a killed run, which the next run removed before any state had it.
             is_unseen = (
                 not own
@@ -73,7 +66,8 @@ class LifeChecker:
     def _compare(
         self, platform_object: PlatformObject, events: Sequence[LifeEvent]
     ) -> Iterator[str]:
-        for action, explained in (("created", _BEGINNINGS), ("deleted", _ENDS)):
+        ends: tuple[LifeEnd, LifeEnd] = ("created", "deleted")
+        for action in ends:
             steps = [
                 entry.step
                 for entry in self.simulation.ledger
@@ -84,12 +78,4 @@ class LifeChecker:
             if not steps or min(steps) <= self.first_step:
                 continue
             runs = {number for step in steps for number in self.runs_by_step.get(step, ())}
-            named = {
-                number
-                for event in events
-                if event.action in explained
-                for number in (event.run, *event.begun_by)
-            }
-            if not named & runs:
-                shown = [(it.action, it.run, it.begun_by, it.node) for it in events]
-                yield f"{platform_object} was {action} by one of the runs {runs}, not by {shown}"
+            yield from find_wrong_end(str(platform_object), action, runs, events)
