@@ -329,8 +329,8 @@ def find_rehearsed_losses(
         yield f"the rehearsed run fails even if nothing goes wrong: {'; '.join(usual.errors)}"
     share = ""
     if plan.rehearsal.played_changes is not None:
-        changes = counted(plan.rehearsal.changes, "change")
-        share = f" (played: {plan.rehearsal.played_changes} of {changes})"
+        all_changes = counted(plan.rehearsal.changes, "change")
+        share = f" (played: {plan.rehearsal.played_changes} of {all_changes})"
     for name, (measure, unit) in _REHEARSAL_LIMITS.items():
         limit = limits.get(name)
         if limit is None:

@@ -273,7 +273,8 @@ def _write_other_states(
     own_data = backend.read(project, stack.name) or b""
     own_ids = _list_ids(read_sealed(backend, project, stack.name).snapshot.resources)
     used_text = json.dumps(references) + own_data.decode(errors="replace")
-    required, dependents = [], []
+    required: list[Path] = []
+    dependents: list[Path] = []
     for number, full_name in enumerate(backend.list_stacks()):
         _, other_project, other_stack = full_name.split("/")
         if (other_project, other_stack) == (project, stack.name):

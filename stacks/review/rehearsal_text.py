@@ -125,8 +125,8 @@ def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:
         yield f"    mended by: {outcome.mended_by}{ending}"
     elif not outcome.is_mended:
         remedy = _find_remedy(outcome)
-        advice = f"; its error says: {remedy}" if remedy else ""
-        yield f"    no command was found that mends it{advice}"
+        quoted_remedy = f"; its error says: {remedy}" if remedy else ""
+        yield f"    no command was found that mends it{quoted_remedy}"
     for advice in outcome.advice:
         remaining = f"{counted(advice.lost_gpus, 'GPU')}" if advice.lost_gpus else "no GPU"
         yield (
