@@ -5,7 +5,7 @@ Platforms override the members of `Traits`; `extract_outputs` builds outputs wit
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.environment import Live
@@ -22,7 +22,6 @@ from gpuform.providers.repairing import (
 from gpuform.schemas.access import Access
 from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.explanation import ExplainedRepair
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import NodeRepair
@@ -36,6 +35,9 @@ from gpuform.schemas.resource_facts import (
 )
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.values import parse_count
+
+if TYPE_CHECKING:
+    from gpuform.schemas.explanation import ExplainedRepair
 
 
 class Traits:
@@ -276,7 +278,7 @@ class Traits:
         return ()
 
     @classmethod
-    def list_observed_repairs(cls, outputs: Mapping[str, Any]) -> Sequence[ExplainedRepair]:  # noqa: ARG003 - a hook
+    def list_observed_repairs(cls, outputs: Mapping[str, Any]) -> "Sequence[ExplainedRepair]":  # noqa: ARG003 - a hook
         """Return the repairs of nodes that the platform itself reports, whoever requested them.
 
         From stored outputs alone, with `run` None. None by default.

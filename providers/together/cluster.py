@@ -7,7 +7,7 @@ path is in state files. The work is in `client` (requests), `cluster_view` (answ
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.context import (
     PollResult,
@@ -84,7 +84,6 @@ from gpuform.providers.together.workers import (
 from gpuform.schemas.access import Access
 from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.explanation import ExplainedRepair
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import iterate_alternatives
@@ -104,6 +103,9 @@ from gpuform.schemas.together.outputs import (
     ClusterStatus,
     to_unix_time,
 )
+
+if TYPE_CHECKING:
+    from gpuform.schemas.explanation import ExplainedRepair
 
 POLL_INTERVAL_S = 30.0
 """Longest pause between two polls, in seconds: a create takes many minutes."""
@@ -689,7 +691,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return list_reservations(inputs, outputs)
 
     @classmethod
-    def list_observed_repairs(cls, outputs: Mapping[str, Any]) -> Sequence[ExplainedRepair]:
+    def list_observed_repairs(cls, outputs: Mapping[str, Any]) -> "Sequence[ExplainedRepair]":
         """Return the latest remediation of each worker."""
         return list_remediations(outputs)
 

@@ -14,7 +14,7 @@ restarts the bare metal below.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.context import get_run_context
 from gpuform.providers.errors import GpuformError
@@ -28,7 +28,6 @@ from gpuform.providers.repairing import (
     parse_faults,
     parse_repair_policy,
 )
-from gpuform.schemas.explanation import ExplainedRepair
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.repair import (
     CANCEL,
@@ -45,6 +44,9 @@ from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import REPAIR_MODES, ClusterRepairInputs
 from gpuform.schemas.together.outputs import GpuWorkerNodeOutputs, RemediationOutputs, to_unix_time
 from gpuform.schemas.together.wire import LinkedAlert, Remediation, XidEvent
+
+if TYPE_CHECKING:
+    from gpuform.schemas.explanation import ExplainedRepair
 
 _CODES_BY_ACTION: Final[Mapping[str, Sequence[int]]] = {
     "IGNORE": (14, 37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 121, 137, 141, 152, 153, 157, 161),
@@ -382,8 +384,10 @@ def build_remediation_outputs(worker: wire.GpuWorkerNode) -> RemediationOutputs 
     )
 
 
-def list_remediations(outputs: Mapping[str, Any]) -> list[ExplainedRepair]:
+def list_remediations(outputs: Mapping[str, Any]) -> "list[ExplainedRepair]":
     """Return the latest remediation of each worker in a cluster's outputs."""
+    from gpuform.schemas.explanation import ExplainedRepair  # noqa: PLC0415 - only explanations
+
     return [
         ExplainedRepair(
             node=str(worker.get("host_name") or ""),
