@@ -336,7 +336,9 @@ def migrate(url: str) -> None:
         counted_files = f": {copied} files, each compared after reading it back" if copied else ""
         session.screen.print(
             f"Moved stack {name} to {lasting_url}{counted_files}.\n"
-            + _describe_next_backend(session, workspace, lasting_url)
+            + _describe_next_backend(
+                session, workspace, f"{lasting_url}?..." if "?" in target.url else lasting_url
+            )
         )
 
 
@@ -346,7 +348,7 @@ def _describe_next_backend(session: Session, workspace: Workspace, url: str) -> 
         return f"Before the next command, set PULUMI_BACKEND_URL to {url}"
     if workspace.project.backend_url:
         path = workspace.project.path.name
-        return f"Before the next command, write this URL into backend.url of {path}."
+        return f"Before the next command, write this URL into backend.url of {path}: {url}"
     return f"Before the next command, run `gpuform login {url}`."
 
 

@@ -96,7 +96,7 @@ def migrate_stack(
             _settle(workspace, stack)
             copied = move.copy_files()
             write_marker(source.storage, project.name, stack, MOVED, move.target_url)
-        elif strip_credentials(pointer) != strip_credentials(move.target_url):
+        elif pointer != move.target_url:
             raise build_moved_error(source.storage, project.name, stack, pointer)
         move.remove_source()
     # The selection of the former place stays: a command there names the new place.
@@ -105,9 +105,14 @@ def migrate_stack(
 
 
 def build_lasting_url(backend: Backend) -> str:
-    """Return the backend's URL, for a folder with its absolute path."""
+    """Return the backend's URL, for a folder with its absolute path.
+
+    Without user, password and query: markers and messages must not contain keys.
+    """
     storage = backend.storage
-    return storage.root.resolve().as_uri() if isinstance(storage, Files) else backend.url
+    if isinstance(storage, Files):
+        return storage.root.resolve().as_uri()
+    return strip_credentials(backend.url)
 
 
 def _settle(workspace: Workspace, stack: str) -> None:

@@ -12,7 +12,6 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import format_timestamp
 from gpuform.stacks.engine.store import layout
 from gpuform.stacks.engine.store.backend_files import DamagedFile
-from gpuform.stacks.engine.store.storage.addresses import strip_credentials
 from gpuform.stacks.engine.store.storage.protocol import BlobEntry, Storage
 from gpuform.stacks.engine.values import load
 
@@ -62,8 +61,8 @@ def reject_relocated(
         url = read_marker(storage, project, stack, ARRIVING)
         if url is not None:
             raise StackMoved(
-                f"stack '{stack}' is being moved to this backend from {strip_credentials(url)}, "
-                "and the move is not complete",
+                f"stack '{stack}' is being moved to this backend from {url}, and the move is not "
+                "complete",
                 hint="Run `gpuform stack migrate` again in the former place, with the same URL.",
             )
     if build_marker_name(project, stack, MOVED) in names:
@@ -77,8 +76,8 @@ def build_moved_error(storage: Storage, project: str, stack: str, url: str) -> S
     pointer = storage.locate(build_marker_name(project, stack, MOVED))
     return StackMoved(
         f"stack '{stack}' moved to {url}",
-        hint="Write this URL into backend.url of Pulumi.yaml, or set PULUMI_BACKEND_URL. To use "
-        f"the name for another stack here, remove {pointer}.",
+        hint="Write this URL, with its query if it has one, into backend.url of Pulumi.yaml, or "
+        f"set PULUMI_BACKEND_URL. To use the name for another stack here, remove {pointer}.",
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.servers.bucket_server import KEYS, BucketServer, build_bucket_url
 from support.stacks.stack_files import add_history_and_records, read_stack_files
 
 from gpuform.stacks.engine.store import Backend, Files
@@ -35,7 +36,7 @@ def test_all_files_are_in_the_new_place_and_the_old_one_refuses(
     url = there.as_uri()
     assert moved.out == (
         f"Moved stack dev to {url}: {len(whole)} files, each compared after reading it back.\n"
-        "Before the next command, write this URL into backend.url of Pulumi.yaml.\n"
+        f"Before the next command, write this URL into backend.url of Pulumi.yaml: {url}\n"
     )
     assert read_stack_files(open_backend(there)) == whole
     assert {name.split("/")[1] for name in whole} == {"stacks", "backups", "history", "gpuform"}
@@ -171,3 +172,22 @@ def test_a_pointer_to_a_place_without_the_stack_removes_nothing(
     assert f"is not in file://{there}" in refused.err
     pointer.unlink()
     assert dev("state", "list").code == 0
+
+
+def test_neither_the_pointer_nor_a_message_has_the_query_of_the_url_which_may_hold_a_key(
+    dev: Run, project: Path, bucket_server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    url = build_bucket_url(bucket_server.create_bucket(), bucket_server.port)
+
+    moved = dev("stack", "migrate", url)
+    refused = dev("preview")
+
+    assert moved.code == 0, moved.err
+    assert (
+        f"write this URL into backend.url of Pulumi.yaml: {url.partition('?')[0]}?..." in moved.out
+    )
+    pointer = (project / ".pulumi/stacks/demo/dev.moved").read_text()
+    for text in (moved.out, refused.err, pointer):
+        assert "endpoint" not in text
