@@ -28,6 +28,13 @@ NOT_RUN: Final = {
     "gpuform fetch-plan && gpuform preview --plan plan.json": "needs a repository on GitHub",
     "gpuform fetch-plan --pull-request 12 plan.json": "needs a repository on GitHub",
     "gpuform review plan.json --post --label": "needs a pull request on GitHub",
+    "gpuform doctor --ci": "needs the files of new ci: tests/workflows",
+    'gpuform stack migrate "s3://team-state/gpu?region=eu-central-1" --stack prod': (
+        "needs a bucket: tests/stacks/cli/test_state_crashes.py"
+    ),
+    "gpuform stack migrate file:///srv/state --stack dev": (
+        "writes outside of the home; guides/state-for-a-team.md runs it"
+    ),
     "gpuform preview --save-plan plan.json --rehearse": "takes long; guides/rehearse.md runs it",
     "gpuform rehearse --plan plan.json --hazards no-capacity,killed": "takes long; "
     "guides/rehearse.md runs it",

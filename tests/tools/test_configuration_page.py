@@ -29,7 +29,7 @@ READS = re.compile("environ|getenv|envvar")
 SET_FOR_OTHERS = {
     "PULUMI_SKIP_UPDATE_CHECK",  # for the Pulumi CLI that is asked for its version
     # Written into the workflows of `gpuform new ci`:
-    *("AWS_ROLE_ARN", "AZURE_TENANT_ID", "AZURE_SUBSCRIPTION_ID"),
+    *("AWS_ROLE_ARN", "AZURE_TENANT_ID", "AZURE_SUBSCRIPTION_ID", "CI_ENVIRONMENT_NAME"),
 }
 
 

@@ -281,7 +281,7 @@ def test_a_secret_of_the_configuration_in_an_error_is_not_told(
 ) -> None:
     add_rules(planned_project, webhook)
     assert planned_project.run("config", "set", "--secret", "key", "pl4nted-s3cret").code == 0
-    program = "import pulumi\nraise ValueError('no ' + pulumi.Config().require('key'))\n"
+    program = "import pulumi\nraise pulumi.RunError('no ' + pulumi.Config().require('key'))\n"
     (planned_project.project / "__main__.py").write_text(program)
     assert planned_project.run("up", "--yes").code == 1
     ((_, text),) = webhook.take_messages()
