@@ -214,10 +214,8 @@ def build_certify_again_change(
     after the gaps. With `has_unknown_nodes` the plan changes the nodes in a way that is known only
     after its update.
     """
-    gaps, evidence = (
-        _parse_list(outputs, "gaps", Gap),
-        _parse_list(outputs, "evidence", NodeEvidence),
-    )
+    gaps = _parse_list(outputs, "gaps", Gap)
+    evidence = _parse_list(outputs, "evidence", NodeEvidence)
     gaps += [
         Gap(node=node, because=REPAIRED)
         for node in find_repaired_nodes(evidence, repairs)

@@ -30,7 +30,7 @@ def crypter() -> PassphraseCrypter:
 @pytest.fixture(scope="session")
 def emulator() -> Iterator[Platform]:
     """Start one emulator for all tests, because clients keep connections open."""
-    with start_emulated_platform(seed="conformance", smallest_wait=120.0) as platform:
+    with start_emulated_platform(seed="conformance", smallest_wait=20.0) as platform:
         yield platform
 
 

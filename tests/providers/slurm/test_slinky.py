@@ -310,6 +310,8 @@ def test_a_shrinking_cluster_waits_for_jobs_and_drains_nodes_as_declared(
     assert Drains.from_intents(call.intents).find(cluster.id) is None
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_shrink_that_cannot_wait_longer_withdraws_the_requests(
     call: ProviderContext, cluster: SlurmCluster, client: KubernetesClient
 ) -> None:

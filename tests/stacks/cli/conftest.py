@@ -127,7 +127,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def planned_project(
     dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PlannedProject]:
-    with serve(seed="plans", smallest_wait=120.0) as server:
+    with serve(seed="plans", smallest_wait=20.0) as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
         yield PlannedProject(dev, project, server.url)

@@ -332,6 +332,8 @@ def test_a_fault_with_met_false_fails_when_a_request_meets_it(run_cases: RunCase
     } == {"some": ["4: the fault met a request"]}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_an_object_that_shares_its_name_is_ambiguous(run_cases: RunCases, project: Path) -> None:
     topology = project / "topology.yaml"
     topology.write_text(
@@ -354,6 +356,8 @@ def test_an_object_that_shares_its_name_is_ambiguous(run_cases: RunCases, projec
     assert format_findings(results["one"]) == []
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_an_invalid_field_fails_the_case_even_if_it_expects_a_failure(run_cases: RunCases) -> None:
     """A case with an invalid field has tested nothing."""
     results = run_cases(

@@ -57,6 +57,8 @@ def test_a_case_that_fails_covers_nothing(run_cases: RunCases) -> None:
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_coverage_lists_the_entries_and_gates_that_no_case_exercises(run_cases: RunCases) -> None:
     results = run_cases(
         "cases: {up: {}, refused: {config: {gpus: 24}, expect: {result: policy-violation}}}"

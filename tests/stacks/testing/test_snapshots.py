@@ -47,6 +47,8 @@ def test_a_snapshot_is_written_and_later_runs_are_compared_with_it(
     assert "+    size_tib: 6" in finding
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_snapshots_of_equal_runs_are_equal(run_cases: RunCases, project: Path) -> None:
     """Ids, ports, times and the order of parallel operations are not in a snapshot."""
     file = project / "tests" / "snapshots" / "demo.up.yaml"
@@ -58,6 +60,8 @@ def test_snapshots_of_equal_runs_are_equal(run_cases: RunCases, project: Path) -
     assert len(texts) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_comments_and_layout_of_a_snapshot_stay_while_values_are_equal(
     run_cases: RunCases, project: Path
 ) -> None:

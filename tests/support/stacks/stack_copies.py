@@ -39,7 +39,7 @@ class StackCopies:
             shutil.copytree(copy_folder / "project", project, dirs_exist_ok=True)
             shutil.copy(copy_folder / "emulator.sqlite", store)
         port = self._ports[name].getsockname()[1]
-        with serve(port, store, seed=name, smallest_wait=120.0) as server:
+        with serve(port, store, seed=name, smallest_wait=20.0) as server:
             if is_first:
                 create_stack(server)
                 shutil.copytree(project, copy_folder / "project")
