@@ -28,8 +28,12 @@ PLAYED_BY_FAST_TESTS = {
     "state upgrade": "test_state_commands.py",
 }
 """Commands that no page shows: .ci/run plays them all the same, with the README's tests."""
-PLAYED_BY_SLOW_TESTS = {"lsp": "stacks/lsp/test_session.py", "mcp": "stacks/mcp/test_session.py"}
-"""Servers, which no page can show: clients of theirs play them."""
+PLAYED_BY_SLOW_TESTS = {
+    "lsp": "stacks/lsp/test_session.py",
+    "mcp": "stacks/mcp/test_session.py",
+    "stack migrate": "stacks/cli/test_state_crashes.py",
+}
+"""Servers, which no page can show: clients of theirs play them; and a command on a longer line."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]
 

@@ -113,13 +113,28 @@ def test_every_variable_that_the_source_reads_is_declared() -> None:
     assert len(read) > 40
     assert read - KNOWN == {"SSL_CERT_FILE", "SSL_CERT_DIR"}  # of OpenSSL
     assert set(others) == {
+        *(  # permissions and answers, of `providers.permissions`
+            f"providers/context/run_context.py: permissions.{name}"
+            for name in (
+                "VARIABLE",
+                "ADOPT_VARIABLE",
+                "ANEW_VARIABLE",
+                "REPAIR_VARIABLE",
+                "REVIEWED_VARIABLE",
+            )
+        ),
+        "providers/context/telemetry.py: name",  # those of OpenTelemetry
+        "providers/context/telemetry.py: _EXPORTER_VARIABLES[signal]",
+        "providers/context/telemetry.py: f'OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL'",
         "providers/operations.py: variable",  # of the platforms' descriptors
         "providers/environment.py: known[platform_name].address",
         "providers/importing.py: build_secret_variable(secret_name)",  # GPUFORM_OS_USER_PASSWORD
         "stacks/cli/commands/server_commands.py: name",  # of a stopped emulator
         "stacks/code_hosts/review_target.py: variable",  # the tokens
-        "stacks/engine/project/module_imports.py: name",  # put back as it was
+        "stacks/engine/project/process_use.py: name",  # put back as it was
         "stacks/engine/store/backend.py: name",  # PULUMI_DIY_BACKEND_...
+        "stacks/gates/rego.py: name",  # passed on to opa
+        "stacks/rehearsing/worker.py: name",  # taken away from the rehearsing process
         "stacks/testing/events.py: TRUSTED",  # of a WSGI environment
         "stacks/testing/case_run.py: name",  # taken away from tests
     }
