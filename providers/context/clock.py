@@ -175,10 +175,10 @@ class EmulatorClock:
     def get_identity(self) -> str:
         """Return the identity that the emulator reports for its stored data; empty for none.
 
-        The first call asks the emulator. Raises Unreachable and OtherEmulator then.
+        Raises Unreachable and OtherEmulator.
         """
-        if self._now is None:
-            self._request_time("GET", None)
+        # Asked each time: another emulator may have got the address of one that has ended.
+        self._request_time("GET", None)
         return self._identity
 
     def close(self) -> None:

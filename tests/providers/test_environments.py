@@ -1,10 +1,12 @@
 """Test which clock a provider's call uses: an emulator's only for the emulator's resources."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gpuform.providers.context import ProviderContext, SystemClock
+from gpuform.providers.context.clock import EmulatorClock
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.environment import (
     StackEnvironment,
@@ -67,3 +69,11 @@ def test_a_record_without_an_emulator_records_the_first_one_with_a_warning() -> 
             enter_environment(call, "together", Settings(environ=server.environment))
     assert len(messages) == 1
     assert server.store.identity in messages[0]
+
+
+def test_a_second_emulator_at_the_address_of_the_first_is_another_one() -> None:
+    with serve() as first:
+        clock = EmulatorClock(first.url)
+        port, identity = int(first.url.rpartition(":")[2]), clock.get_identity()
+    with closing(clock), serve(port):
+        assert clock.get_identity() != identity
