@@ -135,37 +135,42 @@ class Repository:
         return self.project.relative_to(self.root).as_posix()
 
 
-def render_workflows(
-    code_host: CodeHostName,
-    repository: Repository,
-    *,
-    stack: str,
-    branch: str,
-    clouds: Clouds,
-    rehearses: bool = False,
-) -> dict[str, str]:
-    """Return the workflow files: path from the repository's root -> text.
+@dataclass(frozen=True, slots=True)
+class WorkflowSettings:
+    """What decides the text of a set of workflows.
 
     With `rehearses` the plan of a pull request is rehearsed.
+    """
+
+    code_host: CodeHostName
+    stack: str
+    branch: str
+    clouds: Clouds
+    rehearses: bool = False
+
+
+def render_workflows(repository: Repository, settings: WorkflowSettings) -> dict[str, str]:
+    """Return the workflow files: path from the repository's root -> text.
 
     Raises:
         EngineError: a name has characters that YAML would misread.
     """
-    directory = repository.directory
+    directory, stack, branch = repository.directory, settings.stack, settings.branch
     for label, value in (("folder", directory), ("stack", stack), ("branch", branch)):
         if not _ALLOWED_TEXT.fullmatch(value):
             raise EngineError(
                 f"the {label} {value!r} cannot be written into a workflow",
                 hint="use letters, digits, spaces, hyphens, underscores, dots and slashes",
             )
+    code_host = settings.code_host
     values = {
         "stack": stack,
-        "rehearse_variable": " rehearse=yes" if rehearses else "",
-        "rehearse_flag": " ${rehearse:+--rehearse}" if rehearses else "",
+        "rehearse_variable": " rehearse=yes" if settings.rehearses else "",
+        "rehearse_flag": " ${rehearse:+--rehearse}" if settings.rehearses else "",
         "branch": branch,
         "directory": directory,
         "prefix": "" if directory == "." else f"{directory}/",
-        **_VALUE_BUILDERS[code_host](clouds),
+        **_VALUE_BUILDERS[code_host](settings.clouds),
     }
     environment = Environment(  # noqa: S701 - YAML, with values checked above
         loader=FileSystemLoader(_TEMPLATE_FOLDER / code_host),

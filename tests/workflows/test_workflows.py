@@ -492,7 +492,7 @@ def run_plan_script(repository: Path, host: str, branch: str) -> str:
             "run"
         ]
         if host == "github"
-        else document["gpuform-plan"]["script"][0]
+        else next(line for line in document["gpuform-plan"]["script"] if "case" in line)
     )
     variables = {"GITHUB_HEAD_REF": branch, "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": branch}
     done = subprocess.run(

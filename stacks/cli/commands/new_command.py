@@ -6,7 +6,13 @@ from pathlib import Path
 
 import click
 
-from gpuform.stacks.ci_workflows import Clouds, Repository, list_ci_checklist, render_workflows
+from gpuform.stacks.ci_workflows import (
+    Clouds,
+    Repository,
+    WorkflowSettings,
+    list_ci_checklist,
+    render_workflows,
+)
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, CodeHostName
@@ -174,14 +180,8 @@ def write_ci_workflows(
     backend = options.backend or get_backend_url(session.environ, project)
     provider = StackSettings.load(project, options.stack).secrets_provider
     clouds = Clouds.from_urls((backend, provider))
-    files = render_workflows(
-        forge,
-        repository,
-        stack=options.stack,
-        branch=options.branch,
-        clouds=clouds,
-        rehearses=options.rehearse,
-    )
+    settings = WorkflowSettings(forge, options.stack, options.branch, clouds, options.rehearse)
+    files = render_workflows(repository, settings)
     write_files(repository.root, files, force=force)
     for name in files:
         session.screen.print(f"Wrote in {repository.root}: {name}")
