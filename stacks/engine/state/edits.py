@@ -59,13 +59,15 @@ def delete(
         EditRefused: there are dependents, or protected entries.
     """
     entries = snapshot.resources
+    position = next(n for n, entry in enumerate(entries) if entry is deleted_entry)
     same_urn_entries = [e for e in entries if e.urn == deleted_entry.urn and e is not deleted_entry]
     # The other entries of the URN remain for its dependents to refer to.
-    dependents = (
+    dependent_positions = (
         []
         if deleted_entry.delete and same_urn_entries
-        else _find_dependents(entries, deleted_entry)
+        else _find_dependent_positions(entries, deleted_entry.urn)
     )
+    dependents = [entries[n] for n in dependent_positions]
     if dependents and not target_dependents:
         raise EditRefused(
             f"{deleted_entry.urn} cannot be deleted: other resources depend on it"
@@ -73,7 +75,10 @@ def delete(
             hint="delete these first, or all of them with --target-dependents",
         )
     removed_entries = [deleted_entry, *dependents]
-    return _remove_entries(snapshot, removed_entries, force=force), removed_entries
+    _reject_protected(removed_entries, force=force)
+    removed_positions = {position, *dependent_positions}
+    remaining_entries = [e for n, e in enumerate(entries) if n not in removed_positions]
+    return replace(snapshot, resources=remaining_entries), removed_entries
 
 
 def delete_all(snapshot: Snapshot, *, force: bool) -> tuple[Snapshot, list[ResourceState]]:
@@ -84,39 +89,34 @@ def delete_all(snapshot: Snapshot, *, force: bool) -> tuple[Snapshot, list[Resou
     Raises:
         EditRefused: an entry is protected, and `force` is False.
     """
-    return _remove_entries(snapshot, snapshot.resources, force=force), list(snapshot.resources)
+    _reject_protected(snapshot.resources, force=force)
+    return replace(snapshot, resources=[]), list(snapshot.resources)
 
 
-def _remove_entries(
-    snapshot: Snapshot, removed_entries: Collection[ResourceState], *, force: bool
-) -> Snapshot:
-    """Return the state without the entries. Without `force` EditRefused for protected ones."""
+def _reject_protected(removed_entries: Collection[ResourceState], *, force: bool) -> None:
+    """Raise EditRefused if an entry to remove is protected, unless `force` is True."""
     protected = [entry for entry in removed_entries if entry.protect]
     if protected and not force:
         raise EditRefused(
             "protected resources cannot be deleted:" + _format_urn_lines(protected),
             hint="run `gpuform state unprotect` first, or add --force",
         )
-    removed_identities = {id(entry) for entry in removed_entries}
-    remaining_entries = [
-        entry for entry in snapshot.resources if id(entry) not in removed_identities
-    ]
-    return replace(snapshot, resources=remaining_entries)
 
 
-def _find_dependents(entries: list[ResourceState], root: ResourceState) -> list[ResourceState]:
-    """Return the direct and indirect dependents of `root`, entries marked for deletion included.
+def _find_dependent_positions(entries: list[ResourceState], root_urn: str) -> list[int]:
+    """Return the positions of the direct and indirect dependents of a URN.
 
-    `entries` must be sorted, dependencies first. Other entries of the same URN are left out.
+    Entries marked for deletion are included. `entries` must be sorted, dependencies first. Other
+    entries of the same URN are left out.
     """
-    reached = {root.urn}
-    dependents = []
+    reached = {root_urn}
+    positions = []
     # In a valid state dependencies come first, so that one pass finds indirect dependents.
-    for entry in entries:
-        if entry.urn != root.urn and not reached.isdisjoint(graph.find_dependency_urns(entry)):
+    for position, entry in enumerate(entries):
+        if entry.urn != root_urn and not reached.isdisjoint(graph.find_dependency_urns(entry)):
             reached.add(entry.urn)
-            dependents.append(entry)
-    return dependents
+            positions.append(position)
+    return positions
 
 
 def set_protect(snapshot: Snapshot, urns: Collection[str], protect: bool) -> Snapshot:
