@@ -5,8 +5,17 @@ HTTP, and derives the key of the cases' secrets. The fork server imports it (see
 """
 
 import gc
-import importlib
 
+# ruff: noqa: F401 - imported only so that no case has to
+import cryptography.hazmat.primitives.ciphers.aead
+import flask.testing
+import httpcore
+import httpx
+import tenacity
+
+import gpuform.providers.http
+import gpuform.stacks.topology.registering
+import gpuform.stacks.topology_program
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
@@ -14,18 +23,6 @@ from gpuform.providers.platform import list_own_platforms, load_object
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.testing.case_run import SALT
 
-_PRELOADED_MODULES = (
-    *(
-        "gpuform.stacks.topology_program",
-        "gpuform.stacks.topology.registering",
-        "gpuform.providers.http",
-    ),
-    *("cryptography.hazmat.primitives.ciphers.aead", "flask.testing", "httpcore", "tenacity"),
-    "httpx",
-)
-
-for _name in _PRELOADED_MODULES:
-    importlib.import_module(_name)
 PassphraseCrypter("", SALT).check()
 for _platform in list_own_platforms().values():
     for _path in _platform.lifecycles.values():

@@ -26,7 +26,8 @@ ConfirmAll = Callable[[StacksPlan], bool]
 OnLine = Callable[[str, str], None]
 """Receives the name of a stack and a line of its output, from any thread."""
 
-_WORKER_MODULE = "gpuform.stacks.cli.multi_stack_worker"
+WORKER_MODULE = "gpuform.stacks.cli.multi_stack_worker"
+"""The module that runs one stack in a process of its own; operations must not import it."""
 _DEFAULTS = RunOptions()
 
 
@@ -142,7 +143,7 @@ def _run(
         cancellation or Cancellation(),
         confirm,
     )
-    run_options = MultiStackOptions(options, names, _WORKER_MODULE, selection.jobs)
+    run_options = MultiStackOptions(options, names, WORKER_MODULE, selection.jobs)
     return run_multi_stack(order, run_options, callbacks)
 
 
