@@ -293,6 +293,9 @@ class GateResult(_PlanModel):
         description="The permission that lifts the gate for one run, with --allow."
     )
     source: str = Field(default="", description="Where the gate is declared: file:line:column.")
+    note: str = Field(
+        default="", description="What the gate has examined, if it passes; empty: the plan alone."
+    )
     waiver: Waiver | None = Field(
         default=None, description="The waiver of the gate in gates.yaml; null: none."
     )

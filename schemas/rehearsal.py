@@ -179,6 +179,11 @@ class Rehearsal(_RehearsalModel):
         default=(), description="The hazards that were not played, and why."
     )
     changes: int = Field(default=0, ge=0, description="Number of changes of the plan.")
+    actions: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="The plan's action on each resource that it changes, by URN. A plan with "
+        "other changes was not rehearsed.",
+    )
     played_changes: int | None = Field(
         default=None,
         description="Number of changes that were played, the first and the largest of each kind, "

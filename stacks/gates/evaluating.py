@@ -24,6 +24,7 @@ from gpuform.stacks.gates.rego import find_rego_problems
 from gpuform.stacks.gates.rules import (
     COST_RULES,
     OVER_PLANS,
+    describe_rehearsal,
     find_open_ports,
     is_matching_resource,
     list_unpriced_growth,
@@ -90,6 +91,7 @@ class GateEvaluator:
             reason=gate.reason,
             permission=gate.permission,
             source=gate.source,
+            note=describe_rehearsal(plan) if gate.rule == "rehearsal" and not findings else "",
             waiver=self._mark_ended_waiver(gate.waiver),
         )
 

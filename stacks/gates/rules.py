@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
-from gpuform.schemas.rehearsal import HazardOutcome
+from gpuform.schemas.rehearsal import HazardOutcome, Rehearsal
 from gpuform.schemas.resource_facts import Billing, Expense, Exposure, ResourceUsage
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.value_text import counted
@@ -315,13 +315,9 @@ def find_rehearsed_losses(
     if plan.operation != "update" or not plan.has_changes:
         return
     if plan.rehearsal is None:
-        # A plan without a project is that of several stacks.
-        command = "" if plan.project else " --all"
-        yield (
-            f"the plan was not rehearsed: save it with `gpuform preview{command} --save-plan FILE "
-            f"--rehearse`, and apply it with `gpuform up{command} --plan FILE`"
-        )
+        yield f"the plan was not rehearsed: {_describe_rehearsing(plan)}"
         return
+    yield from _find_unrehearsed_changes(plan, plan.rehearsal)
     for difference in plan.rehearsal.differences:
         yield f"the rehearsal says nothing about this plan: {difference}"
     usual = plan.rehearsal.undisturbed
@@ -339,6 +335,58 @@ def find_rehearsed_losses(
         if measure(worst) > limit:
             loss = f"{measure(worst):,.4g} {unit}"
             yield f"{worst.hazard.description}: {loss}: the limit is {limit:g}{share}"
+
+
+def _find_unrehearsed_changes(plan: Plan, rehearsal: Rehearsal) -> Iterator[str]:
+    """Yield a finding if the rehearsal is one of another stack, or lacks changes of the plan.
+
+    A run may do less than its saved plan, such as update what the plan creates.
+    """
+    rehearsed, planned = (f"{item.project}/{item.stack}" for item in (rehearsal, plan))
+    if rehearsed != planned:
+        remedy = _describe_rehearsing(plan)
+        yield f"the rehearsal is one of stack {rehearsed}, not of {planned}: {remedy}"
+        return
+    changes = [change for change in plan.changes if change.action not in _IDLE]
+    missing = [
+        change
+        for change in changes
+        if (action := rehearsal.actions.get(change.urn)) is None
+        or (change.action in _DELETING and action not in _DELETING)
+    ]
+    if missing:
+        names = ", ".join(f"{change.action} {change.name}" for change in missing[:_MOST_NAMES])
+        more = f" and {len(missing) - _MOST_NAMES} more" if len(missing) > _MOST_NAMES else ""
+        yield (
+            f"the rehearsal is one of another plan, without {len(missing)} of the "
+            f"{counted(len(changes), 'change')} of this plan ({names}{more}): "
+            f"{_describe_rehearsing(plan)}"
+        )
+
+
+def _describe_rehearsing(plan: Plan) -> str:
+    """Return in words how a plan is rehearsed and applied."""
+    # A plan without a project is that of several stacks.
+    command = "" if plan.project else " --all"
+    return (
+        f"save it with `gpuform preview{command} --save-plan FILE --rehearse`, and apply it with "
+        f"`gpuform up{command} --plan FILE`"
+    )
+
+
+_DELETING: Final = (PlanAction.DELETE, PlanAction.REPLACE)
+_MOST_NAMES: Final = 3
+
+
+def describe_rehearsal(plan: Plan) -> str:
+    """Return how much of the plan was played, under how many hazards; empty without a rehearsal."""
+    if plan.rehearsal is None:
+        return ""
+    played = plan.rehearsal.played_changes
+    all_changes = counted(plan.rehearsal.changes, "change")
+    share = all_changes if played is None else f"{played} of {all_changes}"
+    hazards = counted(len(plan.rehearsal.outcomes) - 1, "hazard")
+    return f"{share} played under {hazards}"
 
 
 _REHEARSAL_LIMITS: Final[Mapping[str, tuple[Callable[[HazardOutcome], float], str]]] = {

@@ -436,6 +436,9 @@ def _build_rehearsal(
     # Equal outcomes stay in the order of their numbers, whichever process has played them.
     ordered = [numbered[number] for number in sorted(numbered)]
     ordered.sort(key=lambda outcome: outcome.severity, reverse=True)
+    actions = {
+        change.urn: str(change.action) for change in plan.changes if change.action not in _NO_CHANGE
+    }
     return Rehearsal(
         project=plan.project,
         stack=plan.stack,
@@ -443,7 +446,8 @@ def _build_rehearsal(
         outcomes=tuple(ordered),
         not_played=tuple(_list_unplayed(options, numbered.values())),
         differences=reports[0].differences,
-        changes=sum(change.action not in _NO_CHANGE for change in plan.changes),
+        changes=len(actions),
+        actions=actions,
         played_changes=None if (chosen := choose_changes(plan)) is None else len(chosen),
     )
 

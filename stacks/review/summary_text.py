@@ -230,7 +230,8 @@ def format_gate_verdict(gate: GateResult) -> str:
 def format_gate(gate: GateResult) -> str:
     """Format a gate in one line: name, verdict, findings, and the permission for a blocked plan."""
     findings = "; ".join(gate.findings)
-    line = f"{gate.name}: {format_gate_verdict(gate)}" + (f": {findings}" if findings else "")
+    details = findings or gate.note
+    line = f"{gate.name}: {format_gate_verdict(gate)}" + (f": {details}" if details else "")
     if gate.findings and gate.reason:
         line += f" ({gate.reason})"
     if gate.waiver is not None:
@@ -261,8 +262,10 @@ def render_gates(
     yield paint("bold", title) + (f" {passed} of {len(gates)} passed")
     # A reader of any plan sees which gates would stop none at present.
     for gate in gates:
-        if gate.waiver is not None and not gate.findings:
-            yield escape_invisible(f"    {gate.name} passed: {describe_waiver(gate.waiver)}")
+        waiver = "" if gate.waiver is None else describe_waiver(gate.waiver)
+        if (waiver or gate.note) and not gate.findings:
+            details = "; ".join(filter(None, (gate.note, waiver)))
+            yield escape_invisible(f"    {gate.name} passed: {details}")
     for gate in failed_gates:
         style = "error" if gate.is_blocking else "warning"
         yield paint(style, escape_invisible(f"    {gate.name} {format_gate_verdict(gate)}"))

@@ -182,8 +182,19 @@ def _merge_rehearsals(plans: Iterable[Plan]) -> Rehearsal | None:
         for outcome in rehearsal.outcomes
         if outcome.hazard.kind is not HazardKind.NONE
     ]
+    changes = sum(rehearsal.changes for rehearsal in rehearsals.values())
+    played_changes = sum(
+        rehearsal.changes if rehearsal.played_changes is None else rehearsal.played_changes
+        for rehearsal in rehearsals.values()
+    )
     return Rehearsal(
-        project="", stack="", outcomes=(undisturbed, *outcomes), differences=tuple(differences)
+        project="",
+        stack="",
+        outcomes=(undisturbed, *outcomes),
+        differences=tuple(differences),
+        changes=changes,
+        actions={urn: action for r in rehearsals.values() for urn, action in r.actions.items()},
+        played_changes=None if played_changes == changes else played_changes,
     )
 
 

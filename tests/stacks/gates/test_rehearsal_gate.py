@@ -14,6 +14,7 @@ from gpuform.stacks.gates.evaluating import GateEvaluator, list_blocking_gates
 from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.multi_stack import MultiStackWorkspace
 from gpuform.stacks.operations.multi_stack.combined_plan import evaluate_workspace_gates
+from gpuform.stacks.review.summary_text import render_plan_gates
 
 LIMITS = "{max_lost_gpus: 0, max_gpu_hours_without_work: 8, jobs_ended: 0}"
 
@@ -84,6 +85,48 @@ def test_a_finding_says_how_many_of_many_changes_were_played(tmp_path: Path) -> 
     assert list_findings(evaluate(tmp_path, LIMITS, rehearsal)) == [
         "killed for cluster train: 8 lost GPUs: the limit is 0 (played: 4 of 200 changes)"
     ]
+
+
+def read_note(plan: Plan) -> str:
+    (result,) = plan.gates or ()
+    assert result.findings == ()
+    return result.note
+
+
+@pytest.mark.parametrize(
+    ("facts", "share"),
+    [({}, "1 change"), ({"changes": 200, "played_changes": 4}, "4 of 200 changes")],
+)
+def test_a_gate_that_passes_says_how_much_was_played(
+    tmp_path: Path, facts: dict[str, Any], share: str
+) -> None:
+    rehearsal = build_rehearsal(build_outcome(HazardKind.KILLED), **facts)
+    plan = evaluate(tmp_path, LIMITS, rehearsal)
+    assert read_note(plan) == f"{share} played under 1 hazard"
+    assert list(render_plan_gates(plan))[1] == f"    safe passed: {share} played under 1 hazard"
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        ({"stack": "prod"}, "the rehearsal is one of stack demo/prod, not of demo/dev: save it"),
+        ({"actions": {}}, "without 1 of the 1 change of this plan (replace train): save it"),
+        ({"actions": {TRAIN: "update"}}, "without 1 of the 1 change of this plan (replace train)"),
+    ],
+)
+def test_a_rehearsal_of_another_plan_is_refused(
+    tmp_path: Path, facts: dict[str, Any], problem: str
+) -> None:
+    (change,) = build_plan("dev", None).changes
+    replacement = change.model_copy(update={"action": PlanAction.REPLACE})
+    plan = evaluate(tmp_path, LIMITS, build_rehearsal(**facts), changes=(replacement,))
+    (finding,) = list_findings(plan)
+    assert problem in finding
+
+
+def test_a_run_that_does_less_than_its_rehearsed_plan_passes(tmp_path: Path) -> None:
+    rehearsal = build_rehearsal(changes=2, actions={TRAIN: "replace", "urn-of-others": "create"})
+    assert list_findings(evaluate(tmp_path, LIMITS, rehearsal)) == []
 
 
 def test_the_loss_of_the_plan_itself_counts(tmp_path: Path) -> None:

@@ -18,4 +18,5 @@ def build_rehearsal(*outcomes: HazardOutcome, **facts: Any) -> Rehearsal:
     usual = build_outcome(HazardKind.NONE, "nothing goes wrong")
     if not any(outcome.hazard.kind is HazardKind.NONE for outcome in outcomes):
         outcomes = (*outcomes, usual)
-    return Rehearsal(project="demo", stack="dev", outcomes=outcomes, **facts)
+    made = {"project": "demo", "stack": "dev", "changes": 1, "actions": {TRAIN: "update"}}
+    return Rehearsal(outcomes=outcomes, **{**made, **facts})
