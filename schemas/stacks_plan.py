@@ -42,6 +42,11 @@ class StacksPlan(BaseModel):
         description="Results of the gates of stacks.yaml for all plans together; null without "
         "gates.",
     )
+    weakened_gates: tuple[str, ...] = Field(
+        default=(),
+        description="How the change removes or weakens the gates that stacks.yaml has at the "
+        "revision of --gates-from.",
+    )
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:

@@ -63,10 +63,6 @@ def run_command(
         if getattr(options, name):
             flag = f"--{name.replace('_', '-')}"
             raise click.UsageError(f"{flag} is for one stack: it cannot be combined with --all")
-    if options.plan is not None and options.preview_only:
-        raise click.UsageError(
-            "--plan is checked for one stack at a time: it cannot be combined with --all here"
-        )
     require_answerable(arguments, session.screen)
     runs_programs = options.operation == "update"
     order, names = order_stacks(session, multi_stack_flags.filters, runs_programs=runs_programs)

@@ -52,7 +52,7 @@ class ReviewVerdict(StrEnum):
         """Return the review's worst result: failed, dangerous, changes or no changes."""
         if review.has_failed:
             return cls("failed")
-        if any(stack.dangers for stack in review.stacks):
+        if review.is_dangerous:
             return cls("dangerous")
         return cls("changes" if review.has_changes else "no-changes")
 

@@ -1,4 +1,4 @@
-"""Read the gates of a project at another git revision, and compare them with those of the folder.
+"""Read the gates of a project, or of a stacks.yaml, at another git revision, and compare them.
 
 Runs and reviews with `--gates-from REF` call this module: a change that removes a gate is judged by
 the gates of its base branch. The files come from git's objects, never from the work tree, which
@@ -14,16 +14,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Self
+
+import yaml
 
 from gpuform.providers.context import get_run_context
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.gates.comparing import find_weakened_gates
-from gpuform.stacks.gates.file import FILE, Gate, read_project_gates
+from gpuform.stacks.gates.file import (
+    FILE,
+    STACKS_FILE,
+    Gate,
+    read_project_gates,
+    read_stacks_gates,
+)
 from gpuform.stacks.gates.rules import COST_RULES
 from gpuform.stacks.pricing import price_book
 
 _GIT_TIMEOUT_S = 60.0
+_CODE_RULES: Final = frozenset({"python", "rego"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +69,53 @@ def open_project_gates(project: Project, revision: str | None = None) -> Iterato
         return
     with tempfile.TemporaryDirectory(prefix="gpuform-gates-") as folder:
         base = Path(folder).resolve()
-        _export_project(project.directory, revision, base)
+        revision_files = _RevisionFiles.find(project.directory, revision)
+        prefix = revision_files.find_project_folder(project)
+        if prefix is not None:
+            revision_files.export_folder(prefix, base, FILE)
         gates = read_project_gates(base)
         program = find_project(base).program if (base / "Pulumi.yaml").is_file() else base
         weakened = (
             *find_weakened_gates(gates, _read_own_gates(project.directory)),
-            *_find_changed_files(gates, base, program, project),
+            *_find_changed_rules(gates, program, project.program),
+            *_find_changed_prices(gates, base, project.directory),
         )
         yield ProjectGates(gates, base, program, weakened)
+
+
+@contextmanager
+def open_stacks_gates(
+    start: Path, file: Path | None, revision: str | None = None
+) -> Iterator[ProjectGates]:
+    """Yield the gates over all stacks, of `file` or of a git revision; none without a stacks.yaml.
+
+    The file of the revision is the nearest one upwards from `start`, whatever `file` is now. The
+    files of the revision exist while the context is open.
+
+    Raises:
+        EngineError: a file of gates is wrong, or git cannot show the revision.
+    """
+    folder = start if file is None else file.parent
+    own_gates = () if file is None else read_stacks_gates(file)
+    if revision is None:
+        yield ProjectGates(own_gates, folder, folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="gpuform-gates-") as target:
+        base = Path(target).resolve()
+        revision_files = _RevisionFiles.find(start, revision)
+        prefix = revision_files.find_stacks_folder()
+        gates: Sequence[Gate] = ()
+        if prefix is not None:
+            revision_files.export_folder(prefix, base, STACKS_FILE, STACKS_FILE)
+            gates = read_stacks_gates(base / STACKS_FILE)
+            # All projects are below this folder: only rules in code need more than the file.
+            if any(gate.rule in _CODE_RULES for gate in gates):
+                revision_files.export_folder(prefix, base, STACKS_FILE)
+        weakened = (
+            *find_weakened_gates(gates, own_gates),
+            *_find_changed_rules(gates, base, folder),
+        )
+        yield ProjectGates(gates, base, base, weakened)
 
 
 def _read_own_gates(directory: Path) -> Sequence[Gate]:
@@ -78,36 +127,110 @@ def _read_own_gates(directory: Path) -> Sequence[Gate]:
         return ()
 
 
-def _export_project(directory: Path, revision: str, target: Path) -> None:
-    """Write the project's files of a revision to `target`; none if the project is new since.
+@dataclass(frozen=True, slots=True)
+class _RevisionFiles:
+    """The files of a git revision.
 
-    Raises:
-        EngineError: the folder is in no repository, or the revision is not in it.
+    `prefix` is the folder of the question, relative to the root of the repository: `.` or `a/b`.
     """
-    directory = directory.resolve()
-    root = Path(os.fsdecode(_run_git(directory, revision, "rev-parse", "--show-toplevel").strip()))
-    # Anything but a commit's id could be read as a flag or as another object below.
-    commit = _run_git(
-        root, revision, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"
-    ).decode()
-    prefix = directory.relative_to(root.resolve()).as_posix()
-    tree = commit.strip() if prefix == "." else f"{commit.strip()}:{prefix}"
-    folders = "" if prefix == "." else f"{prefix}/"
-    names = _run_git(root, revision, "ls-tree", "-z", commit.strip(), "--", folders or FILE)
-    if folders and not names:
-        return
-    packed = _run_git(root, revision, "archive", "--format=tar", tree)
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        # Links could lead back into the work tree of the change.
-        members = [member for member in archive if member.isreg() or member.isdir()]
-        archive.extractall(target, members, filter="data")
-    known = {os.fsdecode(name.rpartition(b"\t")[2]) for name in names.split(b"\0")}
-    # `export-ignore` and links keep a file out of the archive: that is not a project without gates.
-    if f"{folders}{FILE}" in known and not (target / FILE).is_file():
-        raise EngineError(
-            f"{FILE} of {revision} cannot be read from git",
-            hint=f"remove `export-ignore` for {FILE} from .gitattributes, and make it no link",
+
+    root: Path
+    revision: str
+    commit: str
+    prefix: str
+
+    @classmethod
+    def find(cls, directory: Path, revision: str) -> Self:
+        """Return the files of a revision in the repository around `directory`.
+
+        Raises:
+            EngineError: the folder is in no repository, or the revision is not in it.
+        """
+        directory = directory.resolve()
+        top = _run_git(directory, revision, "rev-parse", "--show-toplevel").strip()
+        root = Path(os.fsdecode(top))
+        # Anything but a commit's id could be read as a flag or as another object below.
+        commit = _run_git(
+            root, revision, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"
+        ).decode()
+        prefix = directory.relative_to(root.resolve()).as_posix()
+        return cls(root, revision, commit.strip(), prefix)
+
+    def find_project_folder(self, project: Project) -> str | None:
+        """Return the folder of the project of this name; None if the project is new since.
+
+        A project that has moved is judged by the gates of its former folder. A project with a new
+        name is judged by those of the folder.
+        """
+        if self._read_project_name(self.prefix) == project.name:
+            return self.prefix
+        names = self._list_names("-r")
+        folders = [name.rpartition("/")[0] or "." for name in names if _is_project_file(name)]
+        for folder in folders:
+            if self._read_project_name(folder) == project.name:
+                return folder
+        is_there = self.prefix == "." or any(name.startswith(f"{self.prefix}/") for name in names)
+        return self.prefix if is_there else None
+
+    def find_stacks_folder(self) -> str | None:
+        """Return the nearest folder upwards that has a stacks.yaml, or None."""
+        folders = [self.prefix, *(folder.as_posix() for folder in Path(self.prefix).parents)]
+        return next(
+            (folder for folder in folders if self._list_names("--", _join(folder, STACKS_FILE))),
+            None,
         )
+
+    def export_folder(self, prefix: str, target: Path, required_file: str, *paths: str) -> None:
+        """Write the files of a folder to `target`: all, or those at `paths`.
+
+        Raises:
+            EngineError: `required_file` is in the folder, and cannot be read.
+        """
+        tree = self.commit if prefix == "." else f"{self.commit}:{prefix}"
+        packed = _run_git(self.root, self.revision, "archive", "--format=tar", tree, "--", *paths)
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            # Links could lead back into the work tree of the change.
+            members = [member for member in archive if member.isreg() or member.isdir()]
+            archive.extractall(target, members, filter="data")
+        is_known = bool(self._list_names("--", _join(prefix, required_file)))
+        # `export-ignore` and links keep a file out of the archive: that is not one without gates.
+        if is_known and not (target / required_file).is_file():
+            raise EngineError(
+                f"{required_file} of {self.revision} cannot be read from git",
+                hint=f"remove `export-ignore` for {required_file} from .gitattributes, and make it "
+                "no link",
+            )
+
+    def _list_names(self, *arguments: str) -> list[str]:
+        """Return the paths of the revision's files."""
+        listed = _run_git(
+            self.root, self.revision, "ls-tree", "-z", "--name-only", self.commit, *arguments
+        )
+        return [os.fsdecode(name) for name in listed.split(b"\0") if name]
+
+    def _read_project_name(self, folder: str) -> str | None:
+        """Return the name in the folder's Pulumi.yaml; None without one, or if it is no YAML."""
+        for name in self._list_names("--", *(_join(folder, file) for file in _PROJECT_FILES)):
+            text = _run_git(self.root, self.revision, "cat-file", "blob", f"{self.commit}:{name}")
+            try:
+                values = yaml.safe_load(text)
+            except yaml.YAMLError:
+                return None
+            return values.get("name") if isinstance(values, dict) else None
+        return None
+
+
+_PROJECT_FILES: Final = ("Pulumi.yaml", "Pulumi.yml")
+
+
+def _is_project_file(name: str) -> bool:
+    """Return True for the path of a Pulumi.yaml."""
+    return name.rpartition("/")[2] in _PROJECT_FILES
+
+
+def _join(folder: str, name: str) -> str:
+    """Return the path of a file in a folder of git, where the root is `.`."""
+    return name if folder == "." else f"{folder}/{name}"
 
 
 def _run_git(folder: Path, revision: str, *arguments: str) -> bytes:
@@ -135,14 +258,15 @@ def _run_git(folder: Path, revision: str, *arguments: str) -> bytes:
     return done.stdout
 
 
-def _find_changed_files(
-    gates: Sequence[Gate], base: Path, program: Path, project: Project
+def _find_changed_rules(
+    gates: Sequence[Gate], base_program: Path, own_program: Path
 ) -> Iterator[str]:
-    """Yield a text for each rule's code, and for the price book of cost gates, that differs."""
-    own_folder = project.program if project.program.is_dir() else project.program.parent
-    base_folder = program if program.is_dir() else program.parent
+    """Yield a text for each rule in Python or Rego whose code differs."""
+    own_folder, base_folder = (
+        program if program.is_dir() else program.parent for program in (own_program, base_program)
+    )
     for gate in gates:
-        if gate.rule not in {"python", "rego"}:
+        if gate.rule not in _CODE_RULES:
             continue
         path = str(gate.value)
         if gate.rule == "python":
@@ -151,12 +275,15 @@ def _find_changed_files(
             path = module if (base_folder / module).is_dir() else f"{module}.py"
         if _read_files(base_folder / path) != _read_files(own_folder / path):
             yield f"gate {gate.name}: its rule in {path} is changed"
-    own_book = project.directory / price_book.FILE
-    if any(gate.rule in COST_RULES for gate in gates) and (
-        _read_files(base / price_book.FILE) != _read_files(own_book)
-    ):
-        names = ", ".join(gate.name for gate in gates if gate.rule in COST_RULES)
-        yield f"gate {names}: {price_book.FILE} is changed, by which costs are computed"
+
+
+def _find_changed_prices(gates: Sequence[Gate], base: Path, own: Path) -> Iterator[str]:
+    """Yield a text if the price book of cost gates differs."""
+    names = [gate.name for gate in gates if gate.rule in COST_RULES]
+    if names and _read_files(base / price_book.FILE) != _read_files(own / price_book.FILE):
+        yield (
+            f"gate {', '.join(names)}: {price_book.FILE} is changed, by which costs are computed"
+        )
 
 
 def _read_files(path: Path) -> dict[str, bytes]:

@@ -20,6 +20,8 @@ from gpuform.stacks.pricing import price_book as prices
 from gpuform.stacks.topology.files import format_path as shown_path
 
 FILE: Final = "gates.yaml"
+STACKS_FILE: Final = "stacks.yaml"
+"""The file of several stacks, which may have gates over all of them."""
 
 
 @dataclass(frozen=True, slots=True)

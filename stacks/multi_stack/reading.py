@@ -91,10 +91,10 @@ def find_workspace(
         )
         if not stacks and not problems:
             raise MultiStackError(f"no {FILE}, and no project with a stack in {start}", hint)
-        return MultiStackWorkspace(start, stacks, is_complete=not reader.unread)
+        return MultiStackWorkspace(start, stacks, is_complete=not reader.unread, start=start)
     reader = _WorkspaceReader(file.parent, environ, problems)
     members = reader.read_file(file)
-    return MultiStackWorkspace(file.parent, members, file, is_complete=not reader.unread)
+    return MultiStackWorkspace(file.parent, members, file, not reader.unread, start)
 
 
 @dataclass(frozen=True, slots=True)

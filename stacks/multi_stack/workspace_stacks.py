@@ -16,9 +16,10 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import Backend, build_full_name
+from gpuform.stacks.gates.file import STACKS_FILE
 from gpuform.stacks.topology.files import format_path
 
-FILE: Final = "stacks.yaml"
+FILE: Final = STACKS_FILE
 _POSITIONED_MESSAGE: Final = re.compile(r":(?P<line>\d+):(?P<column>\d+): (?P<text>.+)", re.DOTALL)
 
 
@@ -62,13 +63,15 @@ class MultiStackWorkspace:
     """Hold all stacks of a workspace by name, in the order of the file.
 
     `root` is the folder that contains all of them; `file` is the stacks.yaml, if there is one.
-    `is_complete` is False if a project could not be read.
+    `is_complete` is False if a project could not be read. `start` is the folder where the search
+    for the file began; None stands for `root`.
     """
 
     root: Path
     stacks: Mapping[str, WorkspaceStack] = field(default_factory=dict)
     file: Path | None = None
     is_complete: bool = True
+    start: Path | None = None
 
     def find(self, backend: str, stack: str) -> WorkspaceStack | None:
         """Return the stack with the full name `stack` in `backend`, or None.

@@ -182,12 +182,16 @@ class StackFacts:
 
 @dataclass(frozen=True)
 class CombinedPlan:
-    """Hold the name of a multi-stack plan and the results of the gates over all its stacks."""
+    """Hold the name of a multi-stack plan and the results of the gates over all its stacks.
+
+    `weakened` says how the change weakens these gates.
+    """
 
     name: str = ""
     gates: Sequence[GateResult] = ()
     source: str = ""
     emulate: bool = False
+    weakened: Sequence[str] = ()
 
     def build_command(self, operation: str, permissions: Iterable[str] = ()) -> str:
         """Build the command that applies the plans of all stacks.
@@ -217,7 +221,8 @@ class Review:
         stacks = [
             StackFacts(stack_plan, source, emulate, is_part=True) for stack_plan in plan.plans
         ]
-        return cls(stacks, CombinedPlan(plan.name, plan.gates or (), source, emulate))
+        combined = CombinedPlan(plan.name, plan.gates or (), source, emulate, plan.weakened_gates)
+        return cls(stacks, combined)
 
     @cached_property
     def subjects(self) -> Sequence[tuple[StackFacts, RiskyChange]]:
@@ -254,9 +259,18 @@ class Review:
         return sum(len(stack.plan.unchecked) for stack in self.stacks)
 
     @property
-    def weakened_gates(self) -> int:
-        """Count the weakened gates of all plans."""
-        return sum(len(stack.plan.weakened_gates) for stack in self.stacks)
+    def weakened_gates(self) -> Sequence[tuple[StackFacts | None, str]]:
+        """Return how gates are weakened, each with its stack; None for gates over all stacks."""
+        of_all = self.combined.weakened if self.combined is not None else ()
+        return [
+            *((None, f"all stacks: {text}") for text in of_all),
+            *((stack, text) for stack in self.stacks for text in stack.plan.weakened_gates),
+        ]
+
+    @property
+    def is_dangerous(self) -> bool:
+        """Return True if a change of any plan is dangerous, or if a gate is weakened."""
+        return bool(self.weakened_gates) or any(stack.dangers for stack in self.stacks)
 
     @property
     def is_stopped(self) -> bool:
@@ -346,7 +360,7 @@ def format_gate_counts(facts: StackFacts | Review) -> str:
 
 def format_weakened_gates(review: Review) -> str:
     """Format a warning that the change under review weakens the gates which judge it."""
-    count = review.weakened_gates
+    count = len(review.weakened_gates)
     return (
         f"This change removes or weakens gates, in {count} {'way' if count == 1 else 'ways'}: see "
         "the dangerous changes."

@@ -74,6 +74,10 @@ REVIEW: Final = (
     ),
     ("gpus_added", "Added GPUs, in the same format."),
     ("unchecked", "Number of checks that were impossible."),
+    (
+        "dangers",
+        "Gates over all stacks that the change removes or weakens, in the form of `dangers` below.",
+    ),
     ("stacks", "Each stack, as below."),
 )
 """The fields of a review's document."""

@@ -172,7 +172,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
         return POLICY_VIOLATION
     if require_checks and built_review.unchecked:
         return INCOMPLETE
-    if fail_on_danger and any(stack.dangers for stack in built_review.stacks):
+    if fail_on_danger and built_review.is_dangerous:
         return FOUND
     return CHANGES if detailed_exitcode and built_review.has_changes else SUCCESS
 

@@ -42,10 +42,6 @@ def _run_command(options: RunOptions, flags: dict[str, Any]) -> int:
     reject_filter_without_all(every_stack=multi_stack_flags is not None, filters=flags["filters"])
     arguments = RunArguments.from_flags(options, flags)
     options = arguments.options
-    if options.gates_from is not None and multi_stack_flags is not None:
-        raise click.UsageError(
-            "--gates-from cannot be combined with --all: preview each stack with --stack"
-        )
     if options.exclude and (options.target or options.target_replace):
         raise click.UsageError("--exclude cannot be combined with --target or --target-replace")
     with open_session() as session:

@@ -4,7 +4,7 @@ Multi-stack runs and reviews call this module.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from gpuform.providers import permissions
@@ -15,8 +15,12 @@ from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import read_sealed
 from gpuform.stacks.engine.urn import is_noise, name_of
+from gpuform.stacks.gates.base_branch import (
+    ProjectGates,
+    open_project_gates,
+    open_stacks_gates,
+)
 from gpuform.stacks.gates.evaluating import GateEvaluator
-from gpuform.stacks.gates.file import Gate, read_project_gates, read_stacks_gates
 from gpuform.stacks.gates.rules import COST_RULES
 from gpuform.stacks.multi_stack import MultiStackWorkspace, WorkspaceStack
 from gpuform.stacks.operations.opening.emulator import find_shared_store, serve_emulators
@@ -26,28 +30,35 @@ from gpuform.stacks.pricing.usage import compute_current_usage
 
 
 def read_unplanned_costs(
-    workspace: MultiStackWorkspace, planned: Mapping[str, object], environ: Mapping[str, str]
+    workspace: MultiStackWorkspace,
+    planned: Mapping[str, object],
+    environ: Mapping[str, str],
+    gates_from: str | None = None,
 ) -> Iterator[tuple[str, StackCost]]:
     """Yield the name and current cost of each stack without a plan, by the last state.
 
-    A stack that cannot be read has an unknown cost with the reason.
+    The prices are those of the git revision `gates_from`, or else of the folders. A stack that
+    cannot be read has an unknown cost with the reason.
     """
     for name, stack in workspace.stacks.items():
         if name not in planned:
             try:
-                yield name, _read_current_cost(stack, environ)
+                yield name, _read_current_cost(stack, environ, gates_from)
             except GpuformError as error:
                 yield name, StackCost(unknown=(f"cannot be read: {error.message}",))
 
 
-def _read_current_cost(stack: WorkspaceStack, environ: Mapping[str, str]) -> StackCost:
+def _read_current_cost(
+    stack: WorkspaceStack, environ: Mapping[str, str], gates_from: str | None
+) -> StackCost:
     """Return the cost of the stack's own objects by the state; nothing before the first run."""
     workspace = stack.open_workspace(environ)
     # A stack before its first run costs nothing.
     if not workspace.backend.exists(stack.project.name, stack.stack):
         return StackCost()
     state = read_sealed(workspace.backend, stack.project.name, stack.stack)
-    book = PriceBook.read(stack.project.directory)
+    with open_project_gates(stack.project, gates_from) as project_gates:
+        book = PriceBook.read(project_gates.directory)
     existing_entries = [
         entry
         for entry in state.snapshot.resources
@@ -64,16 +75,32 @@ def evaluate_workspace_gates(
     workspace: MultiStackWorkspace,
     allowed: Collection[str],
     environ: Mapping[str, str],
+    gates_from: str | None = None,
 ) -> StacksPlan:
     """Return the plan with the results of the gates of stacks.yaml.
 
-    The plan is unchanged without gates, or if all stacks are only refreshed. A stack without a plan
+    The gates and the prices are those of the git revision `gates_from`, or else of the folder. The
+    results are unchanged without gates, or if all stacks are only refreshed. A stack without a plan
     counts with its current cost.
 
     Raises:
-        EngineError: stacks.yaml or a price book is wrong.
+        EngineError: stacks.yaml or a price book is wrong, or git cannot show the revision.
     """
-    gates = read_workspace_gates(workspace)
+    with open_workspace_gates(workspace, gates_from) as stacks_gates:
+        plan = plan.model_copy(update={"weakened_gates": stacks_gates.weakened})
+        return _evaluate_gates(plan, workspace, stacks_gates, allowed, environ, gates_from)
+
+
+def _evaluate_gates(
+    plan: StacksPlan,
+    workspace: MultiStackWorkspace,
+    stacks_gates: ProjectGates,
+    allowed: Collection[str],
+    environ: Mapping[str, str],
+    gates_from: str | None,
+) -> StacksPlan:
+    """Return the plan with the results of `stacks_gates`. Raises EngineError."""
+    gates = stacks_gates.gates
     # A refresh changes no platform, and passes no gate.
     if not gates or all(stack_plan.operation == "refresh" for stack_plan in plan.plans):
         return plan
@@ -81,25 +108,30 @@ def evaluate_workspace_gates(
     # Only these rules look at stacks without a plan, whose states cost a request each.
     if any(gate.rule in COST_RULES for gate in gates):
         planned = {_format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
-        unplanned_costs = list(read_unplanned_costs(workspace, planned, environ))
+        unplanned_costs = list(read_unplanned_costs(workspace, planned, environ, gates_from))
     combined_plan = _merge_plans(plan.plans, unplanned_costs)
     gate_permissions = {gate.permission for gate in gates}
     evaluator = GateEvaluator(
         # Permissions for the gates of single projects are no matter of the gates over all.
         gates,
         {permission for permission in allowed if permission in gate_permissions},
-        workspace.root,
+        stacks_gates.program,
     )
     return plan.model_copy(update={"gates": evaluator.evaluate(combined_plan).gates})
 
 
-def read_workspace_gates(workspace: MultiStackWorkspace) -> Sequence[Gate]:
-    """Return the gates of stacks.yaml. Raises EngineError if the file is wrong."""
-    return () if workspace.file is None else read_stacks_gates(workspace.file)
+def open_workspace_gates(
+    workspace: MultiStackWorkspace, gates_from: str | None = None
+) -> AbstractContextManager[ProjectGates]:
+    """Return a context with the gates of stacks.yaml, of a git revision or of the folder.
+
+    Entering the context raises EngineError if the file is wrong or git cannot show the revision.
+    """
+    return open_stacks_gates(workspace.start or workspace.root, workspace.file, gates_from)
 
 
 def assign_permissions(
-    workspace: MultiStackWorkspace, allowed: Collection[str]
+    workspace: MultiStackWorkspace, allowed: Collection[str], gates_from: str | None = None
 ) -> dict[str, list[str]]:
     """Return each stack's permissions; a gate's permission only where the project has the gate.
 
@@ -110,13 +142,14 @@ def assign_permissions(
         permission for permission in allowed if permission.startswith(permissions.GATE)
     }
     others = sorted(set(allowed) - gate_permissions)
-    known_gates = (
-        {gate.permission for gate in read_workspace_gates(workspace)} if gate_permissions else set()
-    )
+    if not gate_permissions:
+        return {name: list(others) for name in workspace.stacks}
+    with open_workspace_gates(workspace, gates_from) as stacks_gates:
+        known_gates = {gate.permission for gate in stacks_gates.gates}
     assigned: dict[str, list[str]] = {}
     for name, stack in workspace.stacks.items():
-        gates = read_project_gates(stack.project.directory) if gate_permissions else ()
-        project_gate_names = {gate.permission for gate in gates}
+        with open_project_gates(stack.project, gates_from) as project_gates:
+            project_gate_names = {gate.permission for gate in project_gates.gates}
         assigned[name] = [*others, *sorted(project_gate_names & gate_permissions)]
         known_gates |= project_gate_names
     if gate_permissions - known_gates:

@@ -42,7 +42,7 @@ _APPLIED_AT_ONCE: Final = 8
 
 _FORWARDED_OPTIONS: Final = (
     *("operation", "parallel", "refresh", "continue_on_error", "message", "require_checks"),
-    *("exclude_protected", "run_program", "clear_pending_creates"),
+    *("exclude_protected", "run_program", "clear_pending_creates", "gates_from"),
 )
 """The options of the run that are passed on to each stack's process."""
 
@@ -132,7 +132,9 @@ def run_multi_stack(
         names = _select_planned_names(saved_plan, order, options, names)
     # Found before the first process starts: a missing virtualenv must not stop the run halfway.
     interpreters = find_interpreters({name: order.workspace.stacks[name] for name in names})
-    allowed = assign_permissions(order.workspace, _get_permissions(options.run))
+    allowed = assign_permissions(
+        order.workspace, _get_permissions(options.run), options.run.gates_from
+    )
     with run_emulators(order.workspace, names, emulate=options.run.emulate) as emulator_variables:
         variables = {
             name: {
@@ -232,12 +234,13 @@ class _MultiStackRun:
         """Plan the stacks or take the saved plan, show the plan, ask for confirmation, and apply.
 
         A result without an apply has the reason: a failed or cancelled preview, gates, or a
-        refusal. With `preview_only` the plan is saved if asked, even if gates block it. With
-        `drift` the run only shows what was changed outside of gpuform.
+        refusal. With `preview_only` the plan is saved if asked, even if gates block it, and a saved
+        plan is only compared with a new one. With `drift` the run only shows what was changed
+        outside of gpuform.
         """
         options = self.options.run
         plan = self.saved_plan
-        if plan is None:
+        if plan is None or options.preview_only:
             results, is_cancelled = self._preview()
             plan = self._combine_plans(results)
             if self.options.drift:
@@ -252,7 +255,11 @@ class _MultiStackRun:
             plan = self._select_plans(plan)
         # Also for a saved plan: gates of today judge it.
         plan = evaluate_workspace_gates(
-            plan, self.order.workspace, _get_permissions(options), get_run_context().environ
+            plan,
+            self.order.workspace,
+            _get_permissions(options),
+            get_run_context().environ,
+            options.gates_from,
         )
         self.callbacks.show_plan(plan)
         stop_reason = self._find_stop_reason(plan)
@@ -272,10 +279,15 @@ class _MultiStackRun:
     def _preview(self) -> tuple[dict[str, TaskResult], bool]:
         """Plan every stack; an update uses the planned outputs of the stacks read by the program.
 
+        A stack with a saved plan fails if that plan is out of date.
+
         Returns the results, and whether the run was cancelled.
         """
         run = self.options.run
-        uses_planned_outputs = run.operation == "update"
+        saved_plans = self.saved_plan.plans if self.saved_plan is not None else ()
+        plans = {_format_stack_name(stack_plan): stack_plan for stack_plan in saved_plans}
+        operation = saved_plans[0].operation if saved_plans else run.operation
+        uses_planned_outputs = operation == "update"
         dependencies = (
             self._find_dependencies({})
             if uses_planned_outputs
@@ -295,7 +307,9 @@ class _MultiStackRun:
         def build_task(name: str) -> Task:
             task = self._build_task(
                 name,
-                {"preview_only": True, "reviewed": reviewed},
+                {"preview_only": True, "reviewed": reviewed, "operation": operation},
+                plan=plans.get(name),
+                source=str(run.plan or ""),
                 uses_planned_outputs=uses_planned_outputs,
                 subject=subject,
             )

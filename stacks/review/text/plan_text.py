@@ -91,13 +91,14 @@ def render_dangers(review: Review, paint: Paint = PLAIN) -> Iterator[str]:
 
 def format_dangers(review: Review) -> Iterator[str]:
     """Yield a line for each danger: weakened gates first, then `delete train: destroys 16 GPUs`."""
-    for stack in review.stacks:
-        where = f" (in {stack.name})" if len(review.stacks) > 1 else ""
-        yield from (f"{text}{where}" for text in stack.plan.weakened_gates)
+    is_multi_stack = len(review.stacks) > 1
+    for weakened_stack, text in review.weakened_gates:
+        is_of_stack = is_multi_stack and weakened_stack is not None
+        yield f"{text} (in {weakened_stack.name})" if is_of_stack else text
     for stack, subject in review.subjects:
         change, danger = subject.change, subject.danger
         if danger is not None:
-            where = f" in {stack.name}" if len(review.stacks) > 1 else ""
+            where = f" in {stack.name}" if is_multi_stack else ""
             yield f"{change.action} {change.name}{where}: {danger.text}"
 
 

@@ -110,6 +110,8 @@ def test_a_plan_of_all_stacks_is_saved_reviewed_and_applied(workspace: Workspace
     )
     assert outputs["place"] == "in us-central-8"
     assert "expect" not in workspace.run_successfully("preview", "--all", "--expect-no-changes")
+    checked = workspace.run("preview", "--all", "--plan", "plan.json")
+    assert (checked.code, "plan.json is out of date" in checked.stdout) == (1, True)
     again = workspace.run("up", "--all", "--plan", "plan.json", "--yes")
     assert again.code == 1
     assert "volumes/dev: the plan plan.json is out of date, and nothing was changed" in again.stderr
