@@ -1,5 +1,6 @@
-"""Review plans on code hosts (GitHub, GitLab): comments, labels and stored plans.
+"""Review plans on code hosts (GitHub, GitLab, Azure DevOps, Bitbucket).
 
-`posting` writes a review as a comment, through the `CodeHost` that `opening` opens. `client` sends
-the requests. The commands `gpuform review` and `fetch-plan` call this package.
+`posting` writes a review as a comment, a label and a status, through the `CodeHost` that
+`open_code_host` opens. `comment_api` has what all code hosts do alike, and `client` sends the
+requests. The commands `gpuform review` and `fetch-plan` call this package.
 """

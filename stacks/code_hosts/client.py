@@ -1,15 +1,25 @@
-"""Send requests to GitHub and GitLab, read their answers, and describe their errors.
+"""Send requests to code hosts, read their answers, and describe their errors.
 
 GitHub: docs.github.com/rest/using-the-rest-api (rate limits, pagination, troubleshooting). GitLab:
-docs.gitlab.com/api/rest (pagination, status codes) and its user and IP rate limits.
+docs.gitlab.com/api/rest (pagination, status codes) and its user and IP rate limits. Azure DevOps:
+learn.microsoft.com/azure/devops/integrate/concepts/rate-limits. Bitbucket Cloud:
+developer.atlassian.com/cloud/bitbucket/rest/intro (pagination, errors).
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+)
 
 from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import (
@@ -41,6 +51,11 @@ if TYPE_CHECKING:
     import tenacity
 
 MAX_MESSAGE_LENGTH: Final = 300
+SIGN_IN_STATUS: Final = 203
+TOO_LONG_PATTERN: Final = re.compile(
+    r"too long|at most \d+ characters|maximum length|exceeds? the", re.IGNORECASE
+)
+"""The words of GitHub and GitLab, of Bitbucket, and of Azure DevOps about a long comment."""
 MIN_RATE_LIMIT_PAUSE_S: Final = 60.0
 """Seconds to wait after a rate limit that names no time.
 
@@ -60,7 +75,9 @@ ERROR_CLASSES: Final[Mapping[int, type[ApiError]]] = {
 ERROR_HINTS: Final[Mapping[type[ApiError], str]] = {
     AuthError: "the token is wrong or has expired",
     PermissionDenied: "the token may not do this: in GitHub Actions the job needs `permissions: "
-    "pull-requests: write`, in GitLab the token needs the scope `api` and the role Reporter",
+    "pull-requests: write`, in GitLab the token needs the scope `api` and the role Reporter, in "
+    "Azure DevOps the build service needs the permission `Contribute to pull requests`, in "
+    "Bitbucket the token needs the scope `pullrequest:write`",
     NotFound: "check the repository and the number; a private repository seems to be missing if "
     "the token has no access to it",
 }
@@ -86,8 +103,11 @@ def create_error(
     # GitHub's secondary rate limits have status 403: the wait decides, not the status.
     if wait_seconds is not None:
         error_class = RateLimited
+    # Azure DevOps answers an expired token with its page for people who sign in, as a success.
+    elif status == SIGN_IN_STATUS:
+        error_class = AuthError
     # A comment that is too long has no status of its own.
-    elif error_class is InvalidRequest and (status == 413 or "too long" in message.lower()):
+    elif error_class is InvalidRequest and (status == 413 or TOO_LONG_PATTERN.search(message)):
         error_class = CommentTooLong
     redirect_note = " and sends elsewhere" if response.is_redirect else ""
     error = error_class(
@@ -96,7 +116,8 @@ def create_error(
         path=response.request.url.path,
         status=status,
         request_id=response.headers.get("x-github-request-id")
-        or response.headers.get("x-request-id"),
+        or response.headers.get("x-request-id")
+        or response.headers.get("x-vss-e2eid"),
         hint=ERROR_HINTS.get(error_class)
         if wait_seconds is None
         else f"run the command again in {format_elapsed(wait_seconds)}",
@@ -107,14 +128,14 @@ def create_error(
 
 
 def get_next_page_query(
-    response: "httpx.Response", params: Mapping[str, str]
+    response: "httpx.Response", params: Mapping[str, str], next_url: str | None = None
 ) -> dict[str, str] | None:
     """Return the query of the next page of a list, or None on the last page.
 
     Only the query of the link is used: the token goes to the code host's own address, wherever a
-    link points.
+    link points. `next_url` is the link in the answer's body, if the code host puts it there.
     """
-    next_url = response.links.get("next", {}).get("url")
+    next_url = next_url or response.links.get("next", {}).get("url")
     if next_url:
         return dict(parse_qsl(urlsplit(next_url).query))
     # GitLab sends no Link header for large lists, only the number of the next page.
@@ -185,72 +206,16 @@ class CodeHostModel(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
 
-class GitHubUser(CodeHostModel):
-    login: str = ""
-    type: str = ""
-
-
-class GitHubComment(CodeHostModel):
-    id: int
-    body: str | None = None
-    html_url: str = ""
-    user: GitHubUser | None = None
-
-
-class GitHubHead(CodeHostModel):
-    sha: str
-
-
-class GitHubPull(CodeHostModel):
-    number: int
-    head: GitHubHead
-    merged_at: str | None = None
-
-
-class GitHubRun(CodeHostModel):
-    head_sha: str | None = None
-
-
-class GitHubArtifact(CodeHostModel):
-    id: int
-    expired: bool
-    created_at: str | None = None
-    workflow_run: GitHubRun | None = None
-
-
-class GitHubArtifacts(CodeHostModel):
-    artifacts: list[GitHubArtifact]
-
-
-class GitLabUser(CodeHostModel):
-    id: int
-
-
-class GitLabNote(CodeHostModel):
-    id: int
-    body: str = ""
-    system: bool = False
-    author: GitLabUser | None = None
-
-
-class GitLabMergeRequest(CodeHostModel):
-    iid: int
-    state: str
-
-
-class GitLabPipeline(CodeHostModel):
-    id: int
-
-
-class GitLabJob(CodeHostModel):
-    id: int
-    name: str
-    status: str
-
-
 T = TypeVar("T")
 
 MAX_PAGES: Final = 500
+
+
+class ListPage(CodeHostModel, Generic[T]):
+    """A page of a list as an object: `values` and `next` of Bitbucket, `value` of Azure DevOps."""
+
+    values: list[T] = Field(validation_alias=AliasChoices("values", "value"))
+    next: str | None = None
 
 
 class CodeHostClient(ApiClient):
@@ -271,6 +236,9 @@ class CodeHostClient(ApiClient):
 
     Everything else is as for platforms. A rate limit that lasts longer than `LONGEST_PAUSE` is an
     error at once, because a waiting CI job costs money. A client serves one run and one thread.
+
+    `params` are in the query of each request, `page_params` also in that of lists. With
+    `wraps_lists`, the code host answers lists as the objects of `ListPage`.
     """
 
     ATTEMPTS = 6
@@ -278,13 +246,16 @@ class CodeHostClient(ApiClient):
     FIRST_BACKOFF = 1.0
     LONGEST_BACKOFF = 16.0
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what differs between code hosts, all by keyword
         self,
         code_host: str,
         base_url: str,
         *,
         token: SecretStr,
         headers: Callable[[str], Mapping[str, str]],
+        params: Mapping[str, str] | None = None,
+        page_params: Mapping[str, str] | None = None,
+        wraps_lists: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -296,6 +267,9 @@ class CodeHostClient(ApiClient):
             **options,
         )
         self._token = token
+        self._params = dict(params or {})
+        self._page_params = {"per_page": "100"} if page_params is None else dict(page_params)
+        self._wraps_lists = wraps_lists
         self._attempt = 0
 
     def __enter__(self) -> Self:
@@ -330,11 +304,12 @@ class CodeHostClient(ApiClient):
 
         Raises GpuformError after `MAX_PAGES` pages, and the errors of `get`.
         """
-        query: dict[str, str] | None = {"per_page": "100", **(params or {})}
+        query: dict[str, str] | None = {**self._page_params, **(params or {})}
         for _ in range(MAX_PAGES):
             response = self._send_request("GET", path, params=query)
-            yield from self._parse_answer(list[item_type], response)  # type: ignore[valid-type]
-            query = get_next_page_query(response, query or {})
+            page = self._parse_page(item_type, response)
+            yield from page.values
+            query = get_next_page_query(response, query or {}, page.next)
             if query is None:
                 return
         raise GpuformError(f"{self.platform}: {path} has more than {MAX_PAGES} pages")
@@ -364,12 +339,23 @@ class CodeHostClient(ApiClient):
             raise GpuformError(f"{self.platform}: {method} {path}: {self.base_url} is no address")
         self._attempt = 0
         retry = Retry.CREATE if method == "POST" else Retry.SAFE
+        options["params"] = {**self._params, **(options.get("params") or {})}
         return self.send_request(method, path, retry=retry, **options)
 
-    def _send(self, *request: Any, **options: Any) -> "httpx.Response":
-        """Count the attempt, and send the request once."""
+    def _send(self, method: str, path: str, **options: Any) -> "httpx.Response":
+        """Count the attempt, and send the request once. Raises ApiError for a sign-in page."""
         self._attempt += 1
-        return super()._send(*request, **options)
+        response = super()._send(method, path, **options)
+        if response.status_code == SIGN_IN_STATUS:
+            raise self._build_error(response, method, path, options.get("body"))
+        return response
+
+    def _parse_page(self, item_type: type[T], response: "httpx.Response") -> ListPage[T]:
+        """Return a page of a list, from an array or from an object around it."""
+        if self._wraps_lists:
+            return self._parse_answer(ListPage[item_type], response)  # type: ignore[valid-type]
+        items = self._parse_answer(list[item_type], response)  # type: ignore[valid-type]
+        return ListPage[item_type].model_construct(values=items, next=None)  # type: ignore[valid-type]
 
     def _parse_answer(self, answer_type: type[T], response: "httpx.Response") -> T:
         """Return the response's JSON as `answer_type`.

@@ -7,54 +7,93 @@ users.
 import contextlib
 import io
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote
 
-from pydantic import SecretStr
-
 from gpuform.providers.errors import AuthError, GpuformError, NotFound, PermissionDenied
-from gpuform.stacks.code_hosts.client import (
-    CodeHostClient,
-    GitHubArtifacts,
-    GitHubComment,
-    GitHubPull,
-    GitHubUser,
-)
-from gpuform.stacks.code_hosts.review_target import PLAN_ARTIFACT, Comment, ReviewTarget
+from gpuform.stacks.code_hosts.client import CodeHostModel
+from gpuform.stacks.code_hosts.comment_api import CommentApi
+from gpuform.stacks.code_hosts.review_target import PLAN_ARTIFACT, Comment, ReviewStatus
 
 MAX_PLAN_BYTES: Final = 200_000_000
 """The largest plan that is unpacked, in bytes."""
 
 
-class GitHub:
+class GitHubUser(CodeHostModel):
+    login: str = ""
+    type: str = ""
+
+
+class GitHubComment(CodeHostModel):
+    id: int
+    body: str | None = None
+    html_url: str = ""
+    user: GitHubUser | None = None
+
+
+class GitHubHead(CodeHostModel):
+    sha: str
+
+
+class GitHubPull(CodeHostModel):
+    number: int
+    head: GitHubHead
+    merged_at: str | None = None
+
+
+class GitHubRun(CodeHostModel):
+    head_sha: str | None = None
+
+
+class GitHubArtifact(CodeHostModel):
+    id: int
+    expired: bool
+    created_at: str | None = None
+    workflow_run: GitHubRun | None = None
+
+
+class GitHubArtifacts(CodeHostModel):
+    artifacts: list[GitHubArtifact]
+
+
+class GitHub(CommentApi[GitHubComment]):
     """A repository on GitHub, and one of its pull requests."""
 
     max_comment_length = 65_536
+    item_type = GitHubComment
 
-    def __init__(self, place: ReviewTarget, token: SecretStr) -> None:
-        self.client = CodeHostClient("GitHub", place.api_url, token=token, headers=_create_headers)
-        self._repository = f"/repos/{quote(place.repository)}"
-        self._number = place.pull_request
+    @staticmethod
+    def create_headers(token: str) -> Mapping[str, str]:
+        """Return the headers of every request to GitHub: the token and the version of the API."""
+        return {
+            "Accept": "application/vnd.github+json",
+            "Authorization": f"Bearer {token}",
+            "X-GitHub-Api-Version": "2022-11-28",
+            "User-Agent": "gpuform",
+        }
 
-    def list_comments(self) -> Iterator[Comment]:
-        """Yield the token owner's comments on the pull request, the oldest first."""
-        is_author = self._create_author_check()
-        for comment in self.client.iterate_items(GitHubComment, f"{self._issue_path}/comments"):
-            # The stamp of somebody else's comment could be forged.
-            if comment.user is not None and is_author(comment.user):
-                yield _to_comment(comment)
+    @property
+    def comments_path(self) -> str:
+        return f"{self._issue_path}/comments"
 
-    def add_comment(self, body: str) -> Comment:
-        path = f"{self._issue_path}/comments"
-        return _to_comment(self.client.write(GitHubComment, "POST", path, {"body": body}))
+    def build_comment_path(self, comment: int) -> str:
+        return f"{self._repository}/issues/comments/{comment}"
 
-    def edit_comment(self, comment: int, body: str) -> Comment:
-        path = f"{self._repository}/issues/comments/{comment}"
-        return _to_comment(self.client.write(GitHubComment, "PATCH", path, {"body": body}))
+    def create_author_check(self) -> Callable[[GitHubComment], bool]:
+        """Return a function that returns True for a comment of the token's owner.
 
-    def delete_comment(self, comment: int) -> None:
-        self.client.send("DELETE", f"{self._repository}/issues/comments/{comment}")
+        The token of a workflow may not read `/user`, and its owner is a bot: then every bot counts.
+        """
+        try:
+            login = self.client.get(GitHubUser, "/user").login
+        except (AuthError, PermissionDenied, NotFound):
+            return lambda comment: comment.user is not None and comment.user.type == "Bot"
+        return lambda comment: comment.user is not None and comment.user.login == login
+
+    def to_comment(self, item: GitHubComment) -> Comment:
+        """Convert a comment from GitHub's form; a missing text becomes an empty one."""
+        return Comment(item.id, item.body or "", item.html_url)
 
     def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
         """Remove the labels one by one, then add one; a label that is missing is no error."""
@@ -63,6 +102,16 @@ class GitHub:
             with contextlib.suppress(NotFound):
                 self.client.send("DELETE", f"{self._issue_path}/labels/{quote(name, safe='')}")
         self.client.send("POST", f"{self._issue_path}/labels", {"labels": [added_label]})
+
+    def set_status(self, status: ReviewStatus) -> None:
+        """Set the commit status `gpuform`; the newest of a context counts."""
+        body = {
+            "state": "failure" if status.is_failure else "success",
+            "context": status.key,
+            "description": status.description,
+            **({"target_url": self.place.run_url} if self.place.run_url else {}),
+        }
+        self.client.send("POST", f"{self._repository}/statuses/{self.place.commit}", body)
 
     def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
         """Return the file from the newest plan artifact of the pull request's last commit.
@@ -97,20 +146,14 @@ class GitHub:
         return _unpack_plan(archive_bytes, name, file_name)
 
     @property
+    def _repository(self) -> str:
+        """Return the API path of the repository."""
+        return f"/repos/{quote(self.place.repository)}"
+
+    @property
     def _issue_path(self) -> str:
         """Return the API path of the pull request as an issue, for comments and labels."""
-        return f"{self._repository}/issues/{self._number}"
-
-    def _create_author_check(self) -> Callable[[GitHubUser], bool]:
-        """Return a function that returns True for the token's owner.
-
-        The token of a workflow may not read `/user`, and its owner is a bot: then every bot counts.
-        """
-        try:
-            login = self.client.get(GitHubUser, "/user").login
-        except (AuthError, PermissionDenied, NotFound):
-            return lambda user: user.type == "Bot"
-        return lambda user: user.login == login
+        return f"{self._repository}/issues/{self.place.pull_request}"
 
     def _get_head(self, commit: str) -> tuple[int, str]:
         """Return the number and the last commit of the pull request.
@@ -118,9 +161,9 @@ class GitHub:
         Without a number, it is the merged pull request with `commit`. Raises GpuformError if there
         is none.
         """
-        if self._number is not None:
-            pull = self.client.get(GitHubPull, f"{self._repository}/pulls/{self._number}")
-            return self._number, pull.head.sha
+        if (number := self.place.pull_request) is not None:
+            pull = self.client.get(GitHubPull, f"{self._repository}/pulls/{number}")
+            return number, pull.head.sha
         pulls = self.client.iterate_items(GitHubPull, f"{self._repository}/commits/{commit}/pulls")
         # An open pull request may have the commit, too.
         merged = [pull for pull in pulls if pull.merged_at]
@@ -130,21 +173,6 @@ class GitHub:
                 hint="bring changes to this branch by pull requests",
             )
         return merged[0].number, merged[0].head.sha
-
-
-def _create_headers(token: str) -> Mapping[str, str]:
-    """Return the headers of every request to GitHub: the token and the version of the API."""
-    return {
-        "Accept": "application/vnd.github+json",
-        "Authorization": f"Bearer {token}",
-        "X-GitHub-Api-Version": "2022-11-28",
-        "User-Agent": "gpuform",
-    }
-
-
-def _to_comment(comment: GitHubComment) -> Comment:
-    """Convert a comment from GitHub's form; a missing text becomes an empty one."""
-    return Comment(comment.id, comment.body or "", comment.html_url)
 
 
 def _unpack_plan(archive_bytes: bytes, artifact_name: str, file_name: str) -> bytes:

@@ -4,56 +4,80 @@ Endpoints (docs.gitlab.com/api): notes, merge_requests, commits, pipelines, jobs
 users.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 from urllib.parse import quote
 
-from pydantic import SecretStr
-
 from gpuform.providers.errors import GpuformError
-from gpuform.stacks.code_hosts.client import (
-    CodeHostClient,
-    GitLabJob,
-    GitLabMergeRequest,
-    GitLabNote,
-    GitLabPipeline,
-    GitLabUser,
-)
-from gpuform.stacks.code_hosts.review_target import PLAN_ARTIFACT, Comment, ReviewTarget
+from gpuform.stacks.code_hosts.client import CodeHostModel
+from gpuform.stacks.code_hosts.comment_api import CommentApi
+from gpuform.stacks.code_hosts.review_target import PLAN_ARTIFACT, Comment, ReviewStatus
 
 
-class GitLab:
+class GitLabUser(CodeHostModel):
+    id: int
+
+
+class GitLabNote(CodeHostModel):
+    id: int
+    body: str = ""
+    system: bool = False
+    author: GitLabUser | None = None
+
+
+class GitLabMergeRequest(CodeHostModel):
+    iid: int
+    state: str
+
+
+class GitLabPipeline(CodeHostModel):
+    id: int
+
+
+class GitLabJob(CodeHostModel):
+    id: int
+    name: str
+    status: str
+
+
+class GitLab(CommentApi[GitLabNote]):
     """A project on GitLab, and one of its merge requests."""
 
     max_comment_length = 1_000_000
+    item_type = GitLabNote
+    edit_method = "PUT"
+    list_params: ClassVar = {"order_by": "created_at", "sort": "asc"}
 
-    def __init__(self, place: ReviewTarget, token: SecretStr) -> None:
-        self.client = CodeHostClient("GitLab", place.api_url, token=token, headers=_create_headers)
-        self._project = f"/projects/{quote(place.repository, safe='')}"
-        self._number = place.pull_request
+    @staticmethod
+    def create_headers(token: str) -> Mapping[str, str]:
+        """Return the headers of every request to GitLab, with the token."""
+        return {"PRIVATE-TOKEN": token, "User-Agent": "gpuform"}
 
-    def list_comments(self) -> Iterator[Comment]:
-        """Yield the token owner's notes on the merge request, except system notes, oldest first."""
+    @property
+    def comments_path(self) -> str:
+        return f"{self._merge_request_path}/notes"
+
+    def create_author_check(self) -> Callable[[GitLabNote], bool]:
         owner = self.client.get(GitLabUser, "/user")
-        oldest_first = {"order_by": "created_at", "sort": "asc"}
-        for note in self.client.iterate_items(
-            GitLabNote, f"{self._merge_request_path}/notes", oldest_first
-        ):
-            # The stamp of somebody else's note could be forged.
-            if note.author == owner and not note.system:
-                yield Comment(note.id, note.body)
+        return lambda note: note.author == owner
 
-    def add_comment(self, body: str) -> Comment:
-        return self._write_note("POST", f"{self._merge_request_path}/notes", body)
-
-    def edit_comment(self, comment: int, body: str) -> Comment:
-        return self._write_note("PUT", f"{self._merge_request_path}/notes/{comment}", body)
-
-    def delete_comment(self, comment: int) -> None:
-        self.client.send("DELETE", f"{self._merge_request_path}/notes/{comment}")
+    def to_comment(self, item: GitLabNote) -> Comment | None:
+        """Convert a note into a comment; None for a note that GitLab itself wrote."""
+        return None if item.system else Comment(item.id, item.body)
 
     def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
         body = {"add_labels": added_label, "remove_labels": ",".join(removed_labels)}
         self.client.send("PUT", self._merge_request_path, body)
+
+    def set_status(self, status: ReviewStatus) -> None:
+        """Set the status `gpuform` of the commit, which GitLab shows as an external job."""
+        body = {
+            "state": "failed" if status.is_failure else "success",
+            "name": status.key,
+            "description": status.description,
+            **({"target_url": self.place.run_url} if self.place.run_url else {}),
+        }
+        self.client.send("POST", f"{self._project}/statuses/{self.place.commit}", body)
 
     def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
         """Return the file from the newest plan job in the newest pipeline that has such a job.
@@ -66,7 +90,9 @@ class GitLab:
                 merge
                 request with `commit` was merged.
         """
-        number = self._number if self._number is not None else self._find_merged_request(commit)
+        number = self.place.pull_request
+        if number is None:
+            number = self._find_merged_request(commit)
         path = f"{self._project}/merge_requests/{number}/pipelines"
         pipelines = self.client.iterate_items(GitLabPipeline, path)
         for pipeline in sorted(pipelines, key=lambda candidate: candidate.id, reverse=True):
@@ -94,9 +120,14 @@ class GitLab:
         )
 
     @property
+    def _project(self) -> str:
+        """Return the API path of the project."""
+        return f"/projects/{quote(self.place.repository, safe='')}"
+
+    @property
     def _merge_request_path(self) -> str:
         """Return the API path of the merge request."""
-        return f"{self._project}/merge_requests/{self._number}"
+        return f"{self._project}/merge_requests/{self.place.pull_request}"
 
     def _find_merged_request(self, commit: str) -> int:
         """Return the number of the first merged merge request that has the commit.
@@ -113,13 +144,3 @@ class GitLab:
                 hint="bring changes to this branch by merge requests",
             )
         return merged[0].iid
-
-    def _write_note(self, method: str, path: str, body: str) -> Comment:
-        """Write a note by POST (new) or PUT (existing), and return the note as a comment."""
-        note = self.client.write(GitLabNote, method, path, {"body": body})
-        return Comment(note.id, note.body)
-
-
-def _create_headers(token: str) -> Mapping[str, str]:
-    """Return the headers of every request to GitLab, with the token."""
-    return {"PRIVATE-TOKEN": token, "User-Agent": "gpuform"}

@@ -12,18 +12,38 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from gpuform.providers.errors import GpuformError, NotFound, ServerError, UnknownOutcome
+from gpuform.stacks.code_hosts.azure_devops import AzureDevOps
+from gpuform.stacks.code_hosts.bitbucket import Bitbucket
 from gpuform.stacks.code_hosts.client import CommentTooLong
+from gpuform.stacks.code_hosts.comment_api import CommentApi
 from gpuform.stacks.code_hosts.github import GitHub
 from gpuform.stacks.code_hosts.gitlab import GitLab
-from gpuform.stacks.code_hosts.review_target import CodeHost, Comment, ReviewTarget, read_token
+from gpuform.stacks.code_hosts.review_target import (
+    CodeHost,
+    CodeHostName,
+    Comment,
+    ReviewStatus,
+    ReviewTarget,
+    read_token,
+)
 from gpuform.stacks.review.facts import Review
 
 STAMP_PATTERN: Final = re.compile(
-    r"<!-- gpuform:review stacks=(\w+) made=([\w:.+-]*) text=(\w+) verdict=([\w-]+) -->"
+    r"(?:<!-- |\[//\]: # \()gpuform:review stacks=(\w+) made=([\w:.+-]*) text=(\w+) "
+    r"verdict=([\w-]+)(?: -->|\))"
 )
+STATUS_KEY: Final = "gpuform"
+
+
+_CODE_HOST_CLASSES: Final[Mapping[CodeHostName, type[CommentApi[Any]]]] = {
+    "github": GitHub,
+    "gitlab": GitLab,
+    "azure": AzureDevOps,
+    "bitbucket": Bitbucket,
+}
 
 
 @contextlib.contextmanager
@@ -34,7 +54,7 @@ def open_code_host(place: ReviewTarget, environ: Mapping[str, str]) -> Iterator[
     valid.
     """
     token = read_token(place.code_host, environ)
-    code_host = (GitHub if place.code_host == "github" else GitLab)(place, token)
+    code_host = _CODE_HOST_CLASSES[place.code_host](place, token)
     with code_host.client:
         yield code_host
 
@@ -103,13 +123,16 @@ class Stamp:
             return None
         return cls(match[1], match[2], match[3], ReviewVerdict(match[4]))
 
-    @property
-    def line(self) -> str:
-        """Return the stamp as the HTML comment that begins a review comment."""
-        return (
-            f"<!-- gpuform:review stacks={self.stacks} made={self.made} text={self.text} "
-            f"verdict={self.verdict} -->"
+    def format_line(self, *, renders_html: bool) -> str:
+        """Return the stamp as the invisible line that begins a review comment.
+
+        Where the code host shows HTML as text, the line defines a link that nothing uses.
+        """
+        facts = (
+            f"gpuform:review stacks={self.stacks} made={self.made} text={self.text} "
+            f"verdict={self.verdict}"
         )
+        return f"<!-- {facts} -->" if renders_html else f"[//]: # ({facts})"
 
     def is_older_than(self, other: "Stamp") -> bool:
         """Return True if the plans of `other` are known to be newer."""
@@ -143,23 +166,38 @@ def post_review(code_host: CodeHost, review: Review, write_review: WriteReview) 
 
 
 def label_pull_request(code_host: CodeHost) -> ReviewVerdict:
-    """Label the pull request with the worst verdict of all comments, and return the verdict.
-
-    Without a review comment the verdict is `no-changes`.
-    """
-    stamps = [
-        stamp for comment in code_host.list_comments() if (stamp := Stamp.parse(comment.body))
-    ]
-    severity_order = list(ReviewVerdict)
-    worst = max(
-        (stamp.verdict for stamp in stamps),
-        key=severity_order.index,
-        default=ReviewVerdict.NO_CHANGES,
-    )
+    """Label the pull request with the worst verdict of all comments, and return the verdict."""
+    worst = _find_worst_verdict(code_host)
     code_host.set_label(
         worst.label, tuple(verdict.label for verdict in ReviewVerdict if verdict is not worst)
     )
     return worst
+
+
+def set_review_status(code_host: CodeHost, review: Review) -> ReviewStatus:
+    """Set the status `gpuform` by the worst verdict of all comments, and return the status.
+
+    A failed preview and a gate that stops a plan of `review` make a failed status.
+    """
+    worst = _find_worst_verdict(code_host)
+    description = "a gate stops the plan" if review.is_stopped else worst.label.partition(": ")[2]
+    status = ReviewStatus(
+        STATUS_KEY, description, worst is ReviewVerdict.FAILED or review.is_stopped
+    )
+    code_host.set_status(status)
+    return status
+
+
+def _find_worst_verdict(code_host: CodeHost) -> ReviewVerdict:
+    """Return the worst verdict of all review comments: `no-changes` without any."""
+    stamps = [
+        stamp for comment in code_host.list_comments() if (stamp := Stamp.parse(comment.body))
+    ]
+    return max(
+        (stamp.verdict for stamp in stamps),
+        key=list(ReviewVerdict).index,
+        default=ReviewVerdict.NO_CHANGES,
+    )
 
 
 class _CommentUpdate:
@@ -249,7 +287,11 @@ class _CommentUpdate:
 
     def _render_body(self) -> tuple[str, Stamp]:
         """Return the comment within the limit, the stamp's line before the text, and the stamp."""
-        available_length = self._limit - len(Stamp.from_review(self._review, "").line) - 1
+        html = self._code_host.renders_html
+        stamp_of_nothing = Stamp.from_review(self._review, "")
+        # An empty line follows, which ends the definition of a link.
+        available_length = self._limit - len(stamp_of_nothing.format_line(renders_html=html)) - 2
         review_text = self._write(available_length)
         stamp = Stamp.from_review(self._review, review_text)
-        return f"{stamp.line}\n{review_text}", stamp
+        separator = "\n" if html else "\n\n"
+        return f"{stamp.format_line(renders_html=html)}{separator}{review_text}", stamp

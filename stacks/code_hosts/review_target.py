@@ -5,17 +5,20 @@ The commands `review`, `fetch-plan` and `new ci` call this module. `posting` ope
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias
+from urllib.parse import quote
 
 from pydantic import SecretStr
 
 from gpuform.providers.errors import GpuformError, MissingCredentials
 
-CodeHostName: TypeAlias = Literal["github", "gitlab"]
-CODE_HOSTS: Final[tuple[CodeHostName, ...]] = ("github", "gitlab")
+CodeHostName: TypeAlias = Literal["github", "gitlab", "azure", "bitbucket"]
+CODE_HOSTS: Final[tuple[CodeHostName, ...]] = ("github", "gitlab", "azure", "bitbucket")
+WORKFLOW_HOSTS: Final[tuple[CodeHostName, ...]] = ("github", "gitlab")
+"""The code hosts for which `gpuform new ci` writes workflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,15 @@ class Comment:
     url: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReviewStatus:
+    """The status of a commit or a pull request: its name, one line of text, and the result."""
+
+    key: str
+    description: str
+    is_failure: bool
+
+
 class CodeHost(Protocol):
     """A repository on a code host, and one pull request of the repository.
 
@@ -52,6 +64,8 @@ class CodeHost(Protocol):
 
     max_comment_length: int
     """The longest comment, in characters as `stacks.review.fitting.length` counts them."""
+    renders_html: bool
+    """True if a comment may have HTML, such as folded sections and invisible HTML comments."""
 
     def list_comments(self) -> Iterator[Comment]:
         """Yield the comments of the token's owner, from all pages, the oldest first."""
@@ -59,7 +73,7 @@ class CodeHost(Protocol):
     def add_comment(self, body: str) -> Comment:
         """Add a comment to the pull request, and return the comment."""
 
-    def edit_comment(self, comment: int, body: str) -> Comment:
+    def edit_comment(self, comment: int, body: str) -> None:
         """Replace the text of a comment. Raises NotFound if the comment was deleted."""
 
     def delete_comment(self, comment: int) -> None:
@@ -67,6 +81,9 @@ class CodeHost(Protocol):
 
     def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
         """Add one label to the pull request and remove others. A missing label is no error."""
+
+    def set_status(self, status: ReviewStatus) -> None:
+        """Set the status of the pull request or of its last commit."""
 
     def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
         """Return the plan file `file_name` that was reviewed at the pull request's last commit.
@@ -76,15 +93,26 @@ class CodeHost(Protocol):
         """
 
 
-CODE_HOST_NAMES: Final[Mapping[CodeHostName, str]] = {"github": "GitHub", "gitlab": "GitLab"}
+CODE_HOST_NAMES: Final[Mapping[CodeHostName, str]] = {
+    "github": "GitHub",
+    "gitlab": "GitLab",
+    "azure": "Azure DevOps",
+    "bitbucket": "Bitbucket",
+}
 TOKEN_VARIABLES: Final[Mapping[CodeHostName, tuple[str, ...]]] = {
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
     "gitlab": ("GITLAB_TOKEN",),
+    "azure": ("SYSTEM_ACCESSTOKEN", "AZURE_DEVOPS_EXT_PAT"),
+    "bitbucket": ("BITBUCKET_TOKEN",),
 }
 TOKEN_HINTS: Final[Mapping[CodeHostName, str]] = {
     "github": "in GitHub Actions: `env: {GITHUB_TOKEN: ${{ github.token }}}`",
     "gitlab": "create a project access token with the scope `api` and the role Reporter, and store "
     "it in a masked CI variable; GitLab's CI_JOB_TOKEN cannot write comments",
+    "azure": "in Azure Pipelines: `env: {SYSTEM_ACCESSTOKEN: $(System.AccessToken)}`; the build "
+    "service needs the permission `Contribute to pull requests` of the repository",
+    "bitbucket": "create a repository access token with the scope `pullrequest:write`, and store "
+    "it in a secured variable of the repository",
 }
 MERGE_QUEUE_REF: Final = re.compile(r"refs/heads/gh-readonly-queue/.+/pr-(\d+)-[0-9a-f]+")
 PULL_REQUEST_REF: Final = re.compile(r"refs/pull/(\d+)/")
@@ -96,7 +124,7 @@ class ReviewTarget:
 
     Attributes:
         api_url: address of the code host's REST API.
-        repository: OWNER/NAME; in GitLab also a numeric id.
+        repository: OWNER/NAME; in GitLab also a numeric id, in Azure DevOps PROJECT/NAME.
         pull_request: number of the pull request, or None.
         commit: last commit of the pull request.
         run_url: page of the running CI job.
@@ -119,23 +147,29 @@ def find_review_target(flags: ReviewFlags, environ: Mapping[str, str]) -> Review
     code_host = flags.code_host or _detect_code_host(environ)
     if code_host is None:
         raise GpuformError(
-            "the code host is unknown: neither GitHub Actions nor GitLab CI runs this command",
+            "the code host is unknown: no CI of GitHub, GitLab, Azure DevOps or Bitbucket runs "
+            "this command",
             hint="pass it: --forge github --repository OWNER/NAME --pull-request N",
         )
-    detected = (
-        _read_github_variables(environ)
-        if code_host == "github"
-        else _read_gitlab_variables(environ)
-    )
+    detected = _VARIABLE_READERS[code_host](environ)
     repository = flags.repository or detected.repository
     if not repository:
         raise GpuformError(
             "the repository is unknown: the variables of the CI do not name it",
             hint="pass it: --repository OWNER/NAME",
         )
+    api_url = flags.url or detected.api_url
+    # Only Azure DevOps has no address for all: each organization has its own.
+    if not api_url or (code_host == "azure" and repository.count("/") != 1):
+        raise GpuformError(
+            f"{CODE_HOST_NAMES[code_host]}: the organization, the project or the repository is "
+            "unknown",
+            hint="pass them: --forge-url https://dev.azure.com/ORGANIZATION --repository "
+            "PROJECT/NAME",
+        )
     return ReviewTarget(
         code_host=code_host,
-        api_url=(flags.url or detected.api_url).rstrip("/"),
+        api_url=api_url.rstrip("/"),
         repository=repository.strip("/"),
         pull_request=detected.pull_request if flags.pull_request is None else flags.pull_request,
         commit=detected.commit,
@@ -170,7 +204,12 @@ def _detect_code_host(environ: Mapping[str, str]) -> CodeHostName | None:
     """Return the code host whose CI runs this process, or None outside of known CI."""
     if environ.get("GITHUB_ACTIONS"):
         return "github"
-    return "gitlab" if environ.get("GITLAB_CI") else None
+    if environ.get("GITLAB_CI"):
+        return "gitlab"
+    # Azure Pipelines also builds repositories of GitHub and Bitbucket.
+    if environ.get("TF_BUILD") and environ.get("BUILD_REPOSITORY_PROVIDER") == "TfsGit":
+        return "azure"
+    return "bitbucket" if environ.get("BITBUCKET_COMMIT") else None
 
 
 def _read_github_variables(environ: Mapping[str, str]) -> ReviewTarget:
@@ -229,3 +268,54 @@ def _read_gitlab_variables(environ: Mapping[str, str]) -> ReviewTarget:
         or environ.get("CI_COMMIT_SHA", ""),
         run_url=environ.get("CI_JOB_URL", ""),
     )
+
+
+def _read_azure_variables(environ: Mapping[str, str]) -> ReviewTarget:
+    """Return the pull request that the variables of Azure Pipelines name.
+
+    `pull_request` is None outside of a build of a pull request. Other unknown values are empty
+    (learn.microsoft.com/azure/devops/pipelines/build/variables).
+    """
+    number = environ.get("SYSTEM_PULLREQUEST_PULLREQUESTID", "")
+    organization_url = environ.get("SYSTEM_COLLECTIONURI", "").rstrip("/")
+    project = environ.get("SYSTEM_TEAMPROJECT", "")
+    repository = environ.get("BUILD_REPOSITORY_NAME", "")
+    build_id = environ.get("BUILD_BUILDID", "")
+    run_page = f"{organization_url}/{quote(project)}/_build/results?buildId={build_id}"
+    return ReviewTarget(
+        code_host="azure",
+        api_url=organization_url,
+        repository=f"{project}/{repository}" if project and repository else "",
+        pull_request=int(number) if number.isdigit() else None,
+        commit=environ.get("SYSTEM_PULLREQUEST_SOURCECOMMITID")
+        or environ.get("BUILD_SOURCEVERSION", ""),
+        run_url=run_page if build_id and organization_url else "",
+    )
+
+
+def _read_bitbucket_variables(environ: Mapping[str, str]) -> ReviewTarget:
+    """Return the pull request that the variables of Bitbucket Pipelines name.
+
+    `pull_request` is None outside of a pipeline of a pull request. Other unknown values are empty
+    (support.atlassian.com/bitbucket-cloud/docs/variables-and-secrets).
+    """
+    number = environ.get("BITBUCKET_PR_ID", "")
+    repository = environ.get("BITBUCKET_REPO_FULL_NAME", "")
+    build_number = environ.get("BITBUCKET_BUILD_NUMBER", "")
+    run_page = f"https://bitbucket.org/{repository}/pipelines/results/{build_number}"
+    return ReviewTarget(
+        code_host="bitbucket",
+        api_url="https://api.bitbucket.org/2.0",
+        repository=repository,
+        pull_request=int(number) if number.isdigit() else None,
+        commit=environ.get("BITBUCKET_COMMIT", ""),
+        run_url=run_page if build_number and repository else "",
+    )
+
+
+_VARIABLE_READERS: Final[Mapping[CodeHostName, Callable[[Mapping[str, str]], ReviewTarget]]] = {
+    "github": _read_github_variables,
+    "gitlab": _read_gitlab_variables,
+    "azure": _read_azure_variables,
+    "bitbucket": _read_bitbucket_variables,
+}

@@ -15,7 +15,7 @@ from gpuform.stacks.ci_workflows import (
 )
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
-from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, CodeHostName
+from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
 from gpuform.stacks.engine.project import (
     SECURE,
     StackSettings,
@@ -54,7 +54,7 @@ from gpuform.stacks.review.value_text import counted
 )
 @click.option(
     "--forge",
-    type=click.Choice(CODE_HOSTS),
+    type=click.Choice(WORKFLOW_HOSTS),
     help="For ci: the code host; default: that of the git remote.",
 )
 @click.option("--branch", default="main", show_default=True, help="For ci: the default branch.")

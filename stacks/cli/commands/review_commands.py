@@ -37,7 +37,9 @@ _CODE_HOST_FLAGS = (
     ),
     click.option("--forge-url", metavar="URL", help="The address of the code host's REST API."),
     click.option(
-        "--repository", metavar="OWNER/NAME", help="The repository; for GitLab also its id."
+        "--repository",
+        metavar="OWNER/NAME",
+        help="The repository; for GitLab also its id, for Azure DevOps PROJECT/NAME.",
     ),
     click.option(
         "--pull-request", type=click.IntRange(1), metavar="N", help="The pull or merge request."
@@ -117,6 +119,12 @@ def add_code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="With --post: label the pull request `gpuform: no changes`, `changes`, `dangerous` or "
     "`failed`.",
 )
+@click.option(
+    "--status",
+    is_flag=True,
+    help="With --post: set the status `gpuform` of the pull request or of its commit; it fails if "
+    "a preview failed or a gate stops a plan.",
+)
 @add_code_host_flags
 @add_common_flags
 def review(  # noqa: PLR0913, PLR0917 - the flags
@@ -131,6 +139,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     require_checks: bool,
     to_post: bool,
     label: bool,
+    status: bool,
     review_flags: ReviewFlags,
 ) -> int:
     """Show saved plans to the people who approve them.
@@ -147,7 +156,8 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
 
     --post edits the existing comment of the same stacks, also when the plan has no changes. Code
     host, repository and pull request are those of the CI that runs the command, or of the flags.
-    The token is GITHUB_TOKEN or GH_TOKEN, for GitLab GITLAB_TOKEN.
+    The token is GITHUB_TOKEN or GH_TOKEN, for GitLab GITLAB_TOKEN, for Azure DevOps
+    SYSTEM_ACCESSTOKEN or AZURE_DEVOPS_EXT_PAT, for Bitbucket BITBUCKET_TOKEN.
 
     \b
     Examples:
@@ -156,15 +166,15 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
       pulumi preview --json | gpuform review - --format html --output plan.html
       gpuform review plan.json --post --label
     """
-    if label and not to_post:
-        raise click.UsageError("--label requires --post")
+    if (label or status) and not to_post:
+        raise click.UsageError(f"{'--label' if label else '--status'} requires --post")
     if gates is not None and gates_from is not None:
         raise click.UsageError("--gates cannot be combined with --gates-from: leave one out")
     with open_session() as session:
         built_review = _build_review(files, gates, allow, session.environ, gates_from)
         write_review(built_review, form, output, session)
         if to_post:
-            _publish_review(built_review, session, review_flags, label=label)
+            _publish_review(built_review, session, review_flags, label=label, status=status)
     # In this order: a preview that failed says nothing about gates or danger.
     if built_review.has_failed:
         return FAILED
@@ -233,7 +243,7 @@ _POST_MESSAGES = {
 
 
 def _publish_review(
-    review: "Review", session: Session, review_flags: ReviewFlags, *, label: bool
+    review: "Review", session: Session, review_flags: ReviewFlags, *, label: bool, status: bool
 ) -> None:
     """Post the review as a comment, and report the result on stderr.
 
@@ -247,6 +257,7 @@ def _publish_review(
         label_pull_request,
         open_code_host,
         post_review,
+        set_review_status,
     )
     from gpuform.stacks.code_hosts.review_target import find_review_target  # noqa: PLC0415 - as above
     from gpuform.stacks.review.pages import LIMIT, render_markdown  # noqa: PLC0415 - as above
@@ -260,17 +271,28 @@ def _publish_review(
             "cannot find the pull request: no pull request started this job",
             hint="pass it: --pull-request N",
         )
+    if status and not review_place.commit:
+        raise GpuformError(
+            "cannot set the status: the variables of the CI do not name the commit",
+            hint="run the command without --status",
+        )
     with open_code_host(review_place, session.environ) as code_host:
 
         def render(limit: int) -> str:
-            return (
-                render_markdown(review, folded=True, limit=min(LIMIT, limit) - len(origin)) + origin
-            )
+            available_length = min(LIMIT, limit) - len(origin)
+            folded = code_host.renders_html
+            return render_markdown(review, folded=folded, limit=available_length) + origin
 
         posted = post_review(code_host, review, render)
         session.screen.warn(f"{_POST_MESSAGES[posted.outcome]} {posted.comment.url}".rstrip())
         if label:
             session.screen.warn(f"Labelled {label_pull_request(code_host).label}")
+        if status:
+            set_status = set_review_status(code_host, review)
+            result = "failed" if set_status.is_failure else "passed"
+            session.screen.warn(
+                f"Set the status {set_status.key}: {result}, {set_status.description}"
+            )
 
 
 def _describe_origin(review_place: "ReviewTarget") -> str:

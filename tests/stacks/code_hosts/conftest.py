@@ -1,8 +1,10 @@
 """A fake code host over HTTP, a client for each kind, reviews, and a clock that only tests move."""
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -10,9 +12,17 @@ from support.servers import code_host as fake_code_host
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.stacks.code_hosts.azure_devops import AzureDevOps
+from gpuform.stacks.code_hosts.bitbucket import Bitbucket
+from gpuform.stacks.code_hosts.comment_api import CommentApi
 from gpuform.stacks.code_hosts.github import GitHub
 from gpuform.stacks.code_hosts.gitlab import GitLab
-from gpuform.stacks.code_hosts.review_target import CodeHost, ReviewTarget
+from gpuform.stacks.code_hosts.review_target import (
+    CODE_HOSTS,
+    CodeHost,
+    CodeHostName,
+    ReviewTarget,
+)
 from gpuform.stacks.review.facts import Review, StackFacts
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
@@ -53,24 +63,30 @@ def server(served: fake_code_host.FakeCodeHost) -> fake_code_host.FakeCodeHost:
     return served
 
 
-def create_github(server: fake_code_host.FakeCodeHost, number: int | None = 12) -> GitHub:
-    target = ReviewTarget("github", server.url, "o/r", number)
-    return GitHub(target, SecretStr(fake_code_host.TOKEN))
+ADDRESSES = {
+    "github": (GitHub, "", "o/r"),
+    "gitlab": (GitLab, "/api/v4", "7"),
+    "azure": (AzureDevOps, "/organization", "team one/r"),
+    "bitbucket": (Bitbucket, "/2.0", "w/r"),
+}
+"""The class of each code host, the path of its API, and the name of the repository."""
 
 
-def create_gitlab(server: fake_code_host.FakeCodeHost, number: int | None = 12) -> GitLab:
-    target = ReviewTarget("gitlab", f"{server.url}/api/v4", "7", number)
-    return GitLab(target, SecretStr(fake_code_host.TOKEN))
+def create_client(
+    name: CodeHostName, server: fake_code_host.FakeCodeHost, number: int | None = 12
+) -> CommentApi[Any]:
+    host_class, path, repository = ADDRESSES[name]
+    target = ReviewTarget(name, f"{server.url}{path}", repository, number, "abc" * 13)
+    return host_class(target, SecretStr(fake_code_host.TOKEN))
 
 
-CLIENTS: dict[str, Callable[..., GitHub | GitLab]] = {
-    "github": create_github,
-    "gitlab": create_gitlab,
+CLIENTS: dict[str, Callable[..., CommentApi[Any]]] = {
+    name: functools.partial(create_client, name) for name in CODE_HOSTS
 }
 
 
 @pytest.fixture
-def clients() -> dict[str, Callable[..., GitHub | GitLab]]:
+def clients() -> dict[str, Callable[..., CommentApi[Any]]]:
     """Return the functions behind `code_host`, for tests with several clients."""
     return CLIENTS
 

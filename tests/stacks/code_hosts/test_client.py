@@ -19,7 +19,10 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.stacks.code_hosts.client import CodeHostClient, GitHubComment
+from gpuform.stacks.code_hosts.azure_devops import AzureDevOps
+from gpuform.stacks.code_hosts.bitbucket import Bitbucket
+from gpuform.stacks.code_hosts.client import CodeHostClient
+from gpuform.stacks.code_hosts.github import GitHubComment
 
 NOTES = "/repos/o/r/issues/12/comments"
 
@@ -199,3 +202,32 @@ def test_other_redirects_are_not_followed(
     server.faults.append(Fault("GET", "comments", moved))
     with pytest.raises(GpuformError, match="answered 301 and sends elsewhere: Moved Permanently"):
         client.get(Any, NOTES)
+
+
+def test_a_page_for_people_who_sign_in_is_a_refused_token(server: Server, clock: Any) -> None:
+    """Azure DevOps answers an expired token with such a page, as a success."""
+    client = CodeHostClient(
+        "Azure DevOps", server.url, token=SecretStr(TOKEN), headers=lambda t: {"PRIVATE-TOKEN": t}
+    )
+    server.faults.append(Fault("PATCH", "comments/1", ({}, 203, {})))
+    with client, pytest.raises(AuthError, match="the token is wrong or has expired"):
+        client.send("PATCH", "/repos/o/r/issues/comments/1", {"body": "hello"})
+
+
+@pytest.mark.parametrize(
+    ("token", "authorization"),
+    [
+        ("eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl", "Bearer eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl"),
+        ("personal", "Basic OnBlcnNvbmFs"),
+    ],
+)
+def test_azure_devops_gets_each_kind_of_token_as_it_expects(token: str, authorization: str) -> None:
+    assert AzureDevOps.create_headers(token)["Authorization"] == authorization
+
+
+@pytest.mark.parametrize(
+    ("token", "authorization"),
+    [("of-a-repository", "Bearer of-a-repository"), ("a@b.c:api", "Basic YUBiLmM6YXBp")],
+)
+def test_bitbucket_gets_each_kind_of_token_as_it_expects(token: str, authorization: str) -> None:
+    assert Bitbucket.create_headers(token)["Authorization"] == authorization

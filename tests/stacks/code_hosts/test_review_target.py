@@ -57,6 +57,58 @@ def test_a_merge_request_of_gitlab_belongs_to_the_target_project() -> None:
     )
 
 
+AZURE = {
+    "TF_BUILD": "True",
+    "BUILD_REPOSITORY_PROVIDER": "TfsGit",
+    "SYSTEM_COLLECTIONURI": "https://dev.azure.com/fabrikam/",
+    "SYSTEM_TEAMPROJECT": "team one",
+    "BUILD_REPOSITORY_NAME": "clusters",
+    "BUILD_BUILDID": "77",
+    "BUILD_SOURCEVERSION": "a" * 40,
+}
+BITBUCKET = {
+    "BITBUCKET_REPO_FULL_NAME": "w/r",
+    "BITBUCKET_BUILD_NUMBER": "77",
+    "BITBUCKET_COMMIT": "a" * 40,
+}
+
+
+def test_a_pull_request_of_azure_devops_comes_from_the_variables_of_its_build() -> None:
+    number = {"SYSTEM_PULLREQUEST_PULLREQUESTID": "3", "SYSTEM_PULLREQUEST_SOURCECOMMITID": "b"}
+    target = find_review_target(ReviewFlags(), {**AZURE, **number})
+    page = "https://dev.azure.com/fabrikam/team%20one/_build/results?buildId=77"
+    assert target == ReviewTarget(
+        "azure", "https://dev.azure.com/fabrikam", "team one/clusters", 3, "b", page
+    )
+    branch_build = find_review_target(ReviewFlags(), AZURE)
+    assert (branch_build.pull_request, branch_build.commit) == (None, "a" * 40)
+
+
+def test_a_build_of_azure_pipelines_for_github_needs_flags() -> None:
+    with pytest.raises(GpuformError, match="the code host is unknown"):
+        find_review_target(ReviewFlags(), {**AZURE, "BUILD_REPOSITORY_PROVIDER": "GitHub"})
+
+
+def test_a_pull_request_of_bitbucket_comes_from_the_variables_of_its_pipeline() -> None:
+    target = find_review_target(ReviewFlags(), {**BITBUCKET, "BITBUCKET_PR_ID": "3"})
+    page = "https://bitbucket.org/w/r/pipelines/results/77"
+    address = "https://api.bitbucket.org/2.0"
+    assert target == ReviewTarget("bitbucket", address, "w/r", 3, "a" * 40, page)
+    assert find_review_target(ReviewFlags(), BITBUCKET).pull_request is None
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ReviewFlags("azure", None, "project/name", 3),
+        ReviewFlags("azure", "https://dev.azure.com/fabrikam", "name", 3),
+    ],
+)
+def test_azure_devops_needs_organization_project_and_repository(flags: ReviewFlags) -> None:
+    with pytest.raises(GpuformError, match=r"--forge-url https://dev\.azure\.com/ORGANIZATION"):
+        find_review_target(flags, {})
+
+
 def test_flags_override_the_environment() -> None:
     asked = ReviewFlags("gitlab", "https://git.example.org/api/v4/", "g/p", 5)
     target = find_review_target(asked, ACTIONS)
@@ -80,5 +132,8 @@ def test_the_representation_hides_the_token() -> None:
         with pytest.raises(GpuformError, match="GITHUB_TOKEN is not a valid token") as raised:
             read_token("github", {"GITHUB_TOKEN": wrong})
         assert wrong not in str(raised.value)
+    for code_host in ("azure", "bitbucket"):
+        with pytest.raises(MissingCredentials, match=r"is missing\. Set "):
+            read_token(code_host, {})
     with pytest.raises(MissingCredentials, match=r"GitLab is missing\. Set GITLAB_TOKEN"):
         read_token("gitlab", {"GITHUB_TOKEN": "other", "CI_JOB_TOKEN": "may not"})

@@ -1,8 +1,10 @@
-"""Serve a fake code host over HTTP, with the answers of GitHub's and GitLab's documents.
+"""Serve a fake code host over HTTP, with the answers of the code hosts' documents.
 
-One pull request of one repository, in the forms of both. Tests inject answers and other jobs.
+One pull request of one repository, in the forms of all: those of GitHub and GitLab are here, those
+of Azure DevOps and Bitbucket in `other_code_hosts`. Tests inject answers and other jobs.
 """
 
+import base64
 import io
 import threading
 import zipfile
@@ -12,6 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flask import Flask, Response, jsonify, request
+from support.servers.other_code_hosts import (
+    add_azure_routes,
+    add_bitbucket_routes,
+)
+from support.servers.other_code_hosts import find_comment as _find_comment
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 TOKEN = "ghs_thetokenofthetests"
@@ -37,11 +44,18 @@ class Fault:
 
 @dataclass
 class FakeCodeHost:
-    """The state of the one repository o/r (GitLab's project 7)."""
+    """The state of the one repository.
+
+    Its names are o/r, GitLab's project 7, `team one/r` of Azure DevOps, and w/r of Bitbucket.
+    """
 
     url: str = ""
     comments: list[dict[str, Any]] = field(default_factory=list)
+    deleted: list[dict[str, Any]] = field(default_factory=list)
+    """Deleted comments, which Azure DevOps and Bitbucket still list."""
     labels: set[str] = field(default_factory=set)
+    statuses: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """State and description of each status."""
     is_installation: bool = True
     max_comment_length: int = 65_536
     number: int = 12
@@ -120,6 +134,8 @@ def _create_app(code_host: FakeCodeHost) -> Flask:
     _add_fault_hooks(app, code_host)
     _add_github_routes(app, code_host)
     _add_gitlab_routes(app, code_host)
+    add_azure_routes(app, code_host)
+    add_bitbucket_routes(app, code_host)
     return app
 
 
@@ -140,8 +156,10 @@ def _add_fault_hooks(app: Flask, code_host: FakeCodeHost) -> None:
         code_host.log.append(f"{request.method} {request.full_path.rstrip('?')}")
         if request.path.startswith("/blob/"):
             return None
-        bearer = request.headers.get("Authorization") == f"Bearer {TOKEN}"
-        if not bearer and request.headers.get("PRIVATE-TOKEN") != TOKEN:
+        password = base64.b64encode(f":{TOKEN}".encode()).decode()  # Azure DevOps: no user
+        authorized = {f"Bearer {TOKEN}", f"Basic {password}"}
+        has_token = request.headers.get("Authorization") in authorized
+        if not has_token and request.headers.get("PRIVATE-TOKEN") != TOKEN:
             return jsonify(message="Bad credentials"), 401
         return find_fault_answer(after=False)
 
@@ -151,10 +169,6 @@ def _add_fault_hooks(app: Flask, code_host: FakeCodeHost) -> None:
         if other := code_host.meanwhile.pop(request.method, None):
             other()
         return response if made is None else app.make_response(made)
-
-
-def _find_comment(items: list[dict[str, Any]], comment: int) -> dict[str, Any] | None:
-    return next((item for item in items if item["id"] == comment), None)
 
 
 def _paginate(items: list[Any]) -> tuple[list[Any], int, int | None]:
@@ -218,6 +232,12 @@ def _add_github_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C9
             return jsonify(message="Label does not exist"), 404
         code_host.labels.remove(name)
         return jsonify([])
+
+    @app.post("/repos/o/r/statuses/<sha>")
+    def status(sha: str) -> Any:
+        asked = request.get_json()
+        code_host.statuses[asked["context"]] = (asked["state"], asked["description"])
+        return jsonify(asked), 201
 
     @app.get("/repos/o/r/pulls/<int:number>")
     def pull(number: int) -> Any:
@@ -300,6 +320,12 @@ def _add_gitlab_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C9
         code_host.labels -= set(asked["remove_labels"].split(","))
         code_host.labels |= set(asked["add_labels"].split(","))
         return jsonify(iid=number)
+
+    @app.post(f"{root}/statuses/<sha>")
+    def gitlab_status(sha: str) -> Any:
+        asked = request.get_json()
+        code_host.statuses[asked["name"]] = (asked["state"], asked["description"])
+        return jsonify(asked), 201
 
     @app.get(f"{root}/repository/commits/<sha>/merge_requests")
     def merge_requests(sha: str) -> Any:
