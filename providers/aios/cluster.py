@@ -242,7 +242,7 @@ class ClusterOperations:
             [] if inputs.status is None else [UpdateRequest({"$set": {"status": inputs.status}})]
         )
         started_at = context.clock.now()
-        created = self._client.get_last_answer(object_id) if context.just_created else None
+        created = self._client.get_last_answer(object_id) if context.progress.just_created else None
 
         def poll_record() -> PollResult[Any]:
             record = find_record(self._client, object_id)

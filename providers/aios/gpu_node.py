@@ -188,7 +188,7 @@ class GpuNodeOperations:
             return build_node_change(record, entry)
 
         # A GET may be older than the last change, and show an earlier entry of the same id.
-        record = self._client.get_last_answer(cluster_id) if context.just_created else None
+        record = self._client.get_last_answer(cluster_id) if context.progress.just_created else None
         if record is None or record.find_entry(inputs.node_id) is None or plan_change(record):
             record = change_record(context, self._client, cluster_id, plan_change)
         warn_of_skipped_sums(context, record)
@@ -210,9 +210,9 @@ class GpuNodeOperations:
         """Return the entry, or None if record or entry are missing or created again by others.
 
         An entry that differs from the state is confirmed by a PUT: a GET may be older. A missing
-        entry is looked for until the propagation time is over. `context.deleted_with_id` gets the
-        cluster's id if the record itself is missing, else "". An entry that was not ready stays so
-        while the record's totals lack it.
+        entry is looked for until the propagation time is over. `deleted_with_id` of the call's
+        progress gets the cluster's id if the record itself is missing, else "". An entry that was
+        not ready stays so while the record's totals lack it.
 
         Raises:
             ServerError: the record exists, and its answer lists no nodes.
@@ -227,7 +227,7 @@ class GpuNodeOperations:
             if record and known_inputs and _entry_differs_from_state(record, node_id, known_inputs):
                 record = confirm_record(context, self._client, record)
             # An entry without its record was deleted together with the record.
-            context.deleted_with_id = "" if record else cluster_id
+            context.progress.deleted_with_id = "" if record else cluster_id
             entry = require_nodes(record).find_entry(node_id) if record else None
             if record is None or entry is None or was_recreated(context, entry.object_id):
                 return None

@@ -126,11 +126,15 @@ def find_before_create(
         record = find_record(client, cluster_id)
     except TRANSIENT_ERRORS:
         # A search sends no PUT, not even an empty one.
-        if context.is_search_only:
+        if context.progress.is_search_only:
             raise
         return _confirm_or_none(client, cluster_id)
     can_create = record is None if may_create is None else bool(record and may_create(record))
-    return record if can_create or context.is_search_only else _confirm_or_none(client, cluster_id)
+    return (
+        record
+        if can_create or context.progress.is_search_only
+        else _confirm_or_none(client, cluster_id)
+    )
 
 
 def confirm_record(

@@ -27,6 +27,7 @@ from gpuform.providers.context.polling import (
 )
 from gpuform.providers.context.provider_context import (
     FOLDER,
+    CallProgress,
     HostBoundary,
     ProviderContext,
     ReadsOnly,
@@ -54,6 +55,7 @@ __all__ = [
     "FOLDER",
     "READS_ONLY",
     "TRANSIENT_ERRORS",
+    "CallProgress",
     "Clock",
     "HostBoundary",
     "OtherEmulator",

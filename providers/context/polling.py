@@ -113,7 +113,7 @@ def wait_until_done(
     last_result: PollResult[T] | None = None
     phase = reported_phase = ""
     pause = 0.0
-    if isinstance(interval, PollSchedule) and context.just_created:
+    if isinstance(interval, PollSchedule) and context.progress.just_created:
         # A new object is not ready at once: its first poll joins those of the other waiters.
         pause = interval.compute_delay(started, 0)
     while True:

@@ -196,18 +196,59 @@ class ReadsOnly(GpuformError):
     help_page = "guides/agents"
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
+class CallProgress:
+    """What has happened in a call of a provider so far."""
+
+    init_errors: list[str] = field(default_factory=list)
+    """The reasons why the object exists and is not ready."""
+    is_search_only: bool = False
+    """A create has to find what an earlier create made, and must not create anything."""
+    searched_target: Target | None = None
+    """The object that a search-only create did not find."""
+    just_created: bool = False
+    """The call has created the object, and nothing has read the object yet."""
+    was_already_deleted: bool = False
+    """The object was gone before the call could delete it."""
+    accepted_deletions: int = 0
+    """How many DELETE requests of this call the platform accepted."""
+    deleted_with_id: str = ""
+    """The id of the object whose deletion explains why this object is gone."""
+    deadline: float | None = None
+    """Unix time in seconds after which waits end; set by `start_deadline`."""
+    sleep_ended: float | None = None
+    """When the last wait ended, by `time.monotonic`."""
+    exit_stack: ExitStack = field(default_factory=ExitStack)
+    """Closed when the call ends. Holds the claim on the name that a create uses."""
+    secrets: set[str] = field(default_factory=set, repr=False)
+    """The texts that no message of this call may contain; see `add_secrets`."""
+    shown_warnings: set[str] = field(default_factory=set, repr=False)
+    """The texts that `warn_once` has shown in this call."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RedactedCallback:
+    """Passes each text to `callback`, with the secrets of the call masked by `redact`."""
+
+    callback: Callable[[str], None]
+    redact: Callable[[str], str]
+
+    def __call__(self, text: str) -> None:
+        self.callback(self.redact(text))
+
+
+@dataclass(frozen=True, eq=False)
 class ProviderContext:
     """The context of one call of a provider, from its start to its answer.
 
-    Callbacks (`on_progress`, `on_warning`, `on_skipped_check`) receive texts without the `secrets`.
+    Callbacks (`on_progress`, `on_warning`, `on_skipped_check`) receive texts without the secrets of
+    `progress`, which alone changes during the call.
 
     Args:
         urn: the URN of the resource; None if the host does not report it.
         preview: the call plans only.
         timeout: seconds for the call; None for the lifecycle's default of the operation.
         on_skipped_check: receives why a check could not be made while planning.
-        init_errors: receives the reason when the object exists and is not ready.
         refreshing: `diff` compares what was just read, with inputs that nobody asked to apply.
     """
 
@@ -225,10 +266,6 @@ class ProviderContext:
     """Returns True if an object, by its id, belongs to another stack."""
     belongs_to_stack: Callable[[str], bool] = lambda _id: False
     """Returns True if the stack has the id in its state. Pulumi's hosts never report that."""
-    is_search_only: bool = False
-    """A create has to find what an earlier create made, and must not create anything."""
-    searched_target: Target | None = None
-    """The object that a search-only create did not find."""
     on_progress: Callable[[str], None] = logger.info
     on_warning: Callable[[str], None] = logger.warning
     on_skipped_check: Callable[[str], None] = logger.info
@@ -237,7 +274,6 @@ class ProviderContext:
 
     None for an answer without a Date header.
     """
-    init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
     planned_repairs: "Sequence[NodeRepair]" = ()
     """The repairs by earlier steps of the run: planned, under way or done."""
@@ -247,7 +283,8 @@ class ProviderContext:
     """The host is Pulumi's: the host stores an id when it receives the id, and never confirms that.
     """
     fresh_since: float | None = None
-    """By `time.monotonic`: answers that were read after this moment need not be read again."""
+    """By `time.monotonic`: answers that were read after this moment need not be read again.
+    See `get_freshness_limit`."""
     stored_properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The stored outputs of the object, or its stored inputs during a check; unwrapped values."""
     existing_inputs: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -255,43 +292,31 @@ class ProviderContext:
     empty for an object to import. None for a new object, or if the host does not report this."""
     replaced_id: str = ""
     """The id of the existing object that a create will replace. Pulumi's hosts do not report it."""
-    was_already_deleted: bool = False
-    """The object was gone before the call could delete it."""
-    accepted_deletions: int = 0
-    """How many DELETE requests of this call the platform accepted."""
-    deleted_with_id: str = ""
-    """The id of the object whose deletion explains why this object is gone."""
-    just_created: bool = False
-    """The call has created the object, and nothing has read the object yet."""
-    deadline: float | None = None
-    """Unix time in seconds after which waits end; set by `start_deadline`."""
-    exit_stack: ExitStack = field(default_factory=ExitStack)
-    """Closed when the call ends. Holds the claim on the name that a create uses."""
-    secrets: set[str] = field(default_factory=set, repr=False)
-    """The texts that no message of this call may contain; see `add_secrets`."""
-    shown_warnings: set[str] = field(default_factory=set, repr=False)
-    """The texts that `warn_once` has shown in this call."""
+    progress: CallProgress = field(default_factory=CallProgress)
+    """What has happened in the call. Copies of the context share it."""
 
     def __post_init__(self) -> None:
         if self.clock is _CLOCK_OF_RUN:
-            self.clock = self.run.clock
-        self.on_progress = self._wrap_with_redaction(self.on_progress)
-        self.on_warning = self._wrap_with_redaction(self.on_warning)
-        self.on_skipped_check = self._wrap_with_redaction(self.on_skipped_check)
+            object.__setattr__(self, "clock", self.run.clock)
+        for name in ("on_progress", "on_warning", "on_skipped_check"):
+            callback = getattr(self, name)
+            # A copy's callbacks mask the secrets already.
+            if not isinstance(callback, _RedactedCallback):
+                object.__setattr__(self, name, _RedactedCallback(callback, self.redact))
 
     def warn_once(self, text: str) -> None:
         """Show a warning, unless this call has shown the same text before."""
-        if text not in self.shown_warnings:
-            self.shown_warnings.add(text)
+        if text not in self.progress.shown_warnings:
+            self.progress.shown_warnings.add(text)
             self.on_warning(text)
 
     def add_secrets(self, values: Iterable[Any]) -> None:
         """Add every text in `values`, at any depth, to the secrets of this call."""
-        self.secrets.update(collect_texts([*values]))
+        self.progress.secrets.update(collect_texts([*values]))
 
     def redact(self, text: str) -> str:
         """Return `text` with the secrets of this call replaced by a mask."""
-        return get_redactor(frozenset(self.secrets)).redact(text)
+        return get_redactor(frozenset(self.progress.secrets)).redact(text)
 
     def redact_for_record(self, text: str) -> str:
         """Return `text` for a record: a digest instead of a text that contains a secret."""
@@ -299,22 +324,18 @@ class ProviderContext:
             return text
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
-    def _wrap_with_redaction(self, callback: Callable[[str], None]) -> Callable[[str], None]:
-        """Return a function that passes each text to `callback` with the call's secrets masked."""
-        return lambda text: callback(self.redact(text))
-
     def start_deadline(self, default_timeout: float) -> None:
         """Set the call's deadline by the user's timeout, else by `default_timeout` seconds."""
         # Another process may have moved the emulator's clock since the last answer.
         self.clock.sleep(0, self.cancelled)
-        self.deadline = self.clock.now() + (
+        self.progress.deadline = self.clock.now() + (
             default_timeout if self.timeout is None else self.timeout
         )
 
     @property
     def is_read_only(self) -> bool:
         """Return True if the call has no deadline, and so changes nothing: a refresh or lookup."""
-        return self.deadline is None
+        return self.progress.deadline is None
 
     @contextmanager
     def extend_deadline(self, seconds: float) -> Iterator[None]:
@@ -332,14 +353,14 @@ class ProviderContext:
 
     def _move_deadline(self, seconds: float) -> None:
         """Move the call's deadline, if any, by `seconds`, which may be negative."""
-        if self.deadline is not None:
-            self.deadline += seconds
+        if self.progress.deadline is not None:
+            self.progress.deadline += seconds
 
     def compute_remaining_seconds(self) -> float | None:
         """Return the seconds until the deadline, at least 0; None if there is no deadline."""
-        if self.deadline is None:
+        if self.progress.deadline is None:
             return None
-        return max(0.0, self.deadline - self.clock.now())
+        return max(0.0, self.progress.deadline - self.clock.now())
 
     def sleep(self, seconds: float) -> None:
         """Wait for `seconds`, but not past the deadline.
@@ -354,10 +375,18 @@ class ProviderContext:
         pause = seconds if remaining is None else min(seconds, remaining)
         with trace_span("wait", f"wait {pause:.1f} s", self.urn):
             self.clock.sleep(pause, self.cancelled)
-        # Whoever waits wants to see a change: a cached answer from before the wait would show none.
-        if self.fresh_since is not None:
-            self.fresh_since = time.monotonic()
+        self.progress.sleep_ended = time.monotonic()
         self.raise_if_cancelled()
+
+    def get_freshness_limit(self) -> float | None:
+        """Return the time by `time.monotonic` since when answers are fresh; None if none is fresh.
+
+        That is `fresh_since`, or the end of the call's last wait.
+        """
+        # Whoever waits wants to see a change: a cached answer from before the wait would show none.
+        if self.fresh_since is None or self.progress.sleep_ended is None:
+            return self.fresh_since
+        return self.progress.sleep_ended
 
     def get_platform_time(self, clock_ahead: float | None) -> tuple[float, bool]:
         """Return the Unix time by the platform's clock, and whether that clock is known.
@@ -407,8 +436,8 @@ class ProviderContext:
 
         Stores `sought` as `searched_target` before the error.
         """
-        if self.is_search_only:
-            self.searched_target = sought
+        if self.progress.is_search_only:
+            self.progress.searched_target = sought
             raise NothingMade("an interrupted create created nothing")
 
     def raise_if_cancelled(self) -> None:
@@ -439,9 +468,8 @@ def get_current_context() -> ProviderContext:
     urn = stock_host.find_request_urn()
     if urn is None:
         return ProviderContext()
-    context = create_hosted_context(urn)
     # Pulumi's dynamic host stores nothing of a create that fails.
-    context.can_store_unready = False
+    context = replace(create_hosted_context(urn), can_store_unready=False)
     host = stock_host.find_host()
     return context if host is None else _connect_to_host(host, context, urn)
 

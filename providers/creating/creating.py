@@ -139,13 +139,13 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     """
     target = creation.target
     # Two resources of one program must not create the same name at once.
-    context.exit_stack.enter_context(context.intents.claim(target))
+    context.progress.exit_stack.enter_context(context.intents.claim(target))
     # First of all: an interrupted create may have made the object already.
     earlier = context.intents.find(context.urn, target)
     if earlier is not None:
         object_id = _find_object_of_earlier_attempt(context, creation, earlier)
         if object_id is not None:
-            if not context.is_search_only:
+            if not context.progress.is_search_only:
                 context.on_progress(f"found {object_id}, which an earlier attempt created")
             # The id is stored before anybody waits: a crash now loses nothing.
             context.intents.record_id(earlier, object_id)

@@ -125,7 +125,7 @@ class ErrorAnswers:
         """Return a platform's text without secrets of its client, the request and the call."""
         sent = [(body or {}).get(name) for name in self.secret_members]
         return Redactor(
-            [*self.secrets, *collect_texts(sent), *get_current_context().secrets]
+            [*self.secrets, *collect_texts(sent), *get_current_context().progress.secrets]
         ).redact(text)
 
     def _is_gone(self, response: "httpx.Response") -> bool:

@@ -324,7 +324,7 @@ class ApiClient:
         self._on_answer(response)
         # Lifecycles take an accepted deletion as proof that the object is gone.
         if method == "DELETE" and response.is_success:
-            get_current_context().accepted_deletions += 1
+            get_current_context().progress.accepted_deletions += 1
         if response.is_success or response.is_redirect:
             return response
         raise self._build_error(response, method, path, body)

@@ -1,7 +1,7 @@
 """Share requests among many readers: readers that ask during a request share the next one.
 
 A list answers readers that asked before it was sent, and readers that accept an earlier moment
-(`ProviderContext.fresh_since`): a refresh of any number of objects takes one list.
+(`ProviderContext.get_freshness_limit`): a refresh of any number of objects takes one list.
 
 An object is gone only if nothing contradicts. Its absence from a list is confirmed by a request for
 the object alone, because a list may lag behind. A 404 of the object is confirmed by the list, and
@@ -226,7 +226,7 @@ class Listing(Generic[T]):
         None if the thread that sends the request was interrupted: the others ask again. Raises the
         request's error in every reader.
         """
-        as_of = get_current_context().fresh_since
+        as_of = get_current_context().get_freshness_limit()
         with self._lock:
             # A refresh accepts any list that was sent after it began.
             if as_of is not None and self._kept_answer and self._kept_answer.sent_at >= as_of:

@@ -5,7 +5,7 @@ and `Lifecycle.update` call `wait_and_build_outputs`.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from gpuform.providers.context import (
@@ -48,7 +48,7 @@ def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> No
 
 
 def require_deletion_permission(
-    run: RunContext, kind: Traits, old: Properties, action: str
+    run: RunContext, kind: Traits, old: Mapping[str, Any], action: str
 ) -> None:
     """Raise NotAllowed if the object has a deletion guard whose permission `run` lacks.
 
@@ -93,7 +93,7 @@ def check_before_deletion(
         GpuformError: the platform does not answer.
     """
     observed = read_confirming_absence(kind, open_operations, context, object_id, known_inputs)
-    context.was_already_deleted = observed is None
+    context.progress.was_already_deleted = observed is None
     if observed is not None:
         # What the platform shows now comes last: the state may be older than the object's
         # protection.
@@ -190,10 +190,10 @@ def delete_and_confirm(
         GpuformError: the platform refuses or does not answer.
     """
     while True:
-        accepted = context.accepted_deletions
+        accepted = context.progress.accepted_deletions
         open_operations().delete(context, object_id, known_inputs)
         # An accepted DELETE proves the end; a 404 may come from a replica that lags behind.
-        if context.accepted_deletions > accepted or not kind.is_eventually_consistent:
+        if context.progress.accepted_deletions > accepted or not kind.is_eventually_consistent:
             return
         if read_confirming_absence(kind, open_operations, context, object_id, known_inputs) is None:
             return
@@ -228,17 +228,19 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
     """Raise UnknownOutcome if an interrupted create of this resource may have made another object.
 
     The caller has searched in vain for the object of the present declaration
-    (`context.searched_target`). An earlier declaration, for example with another region, has
-    another object, for which nobody has searched. Does nothing without a search, and with
+    (`context.progress.searched_target`). An earlier declaration, for example with another region,
+    has another object, for which nobody has searched. Does nothing without a search, and with
     `--create-anew`.
     """
     intents = (
-        context.intents.list_for_urn(context.urn) if context.urn and context.searched_target else []
+        context.intents.list_for_urn(context.urn)
+        if context.urn and context.progress.searched_target
+        else []
     )
     others = [
         intent_item
         for intent_item in intents
-        if intent_item.target != context.searched_target and not intent_item.outcome
+        if intent_item.target != context.progress.searched_target and not intent_item.outcome
     ]
     if not others or context.run.creates_anew:
         return
@@ -298,8 +300,8 @@ def wait_and_build_outputs(
     """Wait until the object is ready, and return its outputs even if the wait fails.
 
     The id must not be lost: a failed wait returns `ready: false` with the reason, and adds the
-    reason to `context.init_errors`. The intent of a create stays, so that the next attempt searches
-    again before it creates.
+    reason to `context.progress.init_errors`. The intent of a create stays, so that the next attempt
+    searches again before it creates.
 
     Args:
         kind: the kind of the resource.
@@ -347,7 +349,7 @@ def wait_and_build_outputs(
     if reason is not None:
         reason = context.redact(reason)
         outs["not_ready_reason"] = reason
-        context.init_errors.append(reason)
+        context.progress.init_errors.append(reason)
     return outs
 
 
@@ -359,7 +361,7 @@ def _is_id_unconfirmed(context: ProviderContext, object_id: str) -> bool:
     intents = (
         context.intents.list_for_urn(context.urn) if context.urn else context.intents.list_all()
     )
-    return context.just_created and any(
+    return context.progress.just_created and any(
         intent.id == object_id and not intent.names for intent in intents
     )
 

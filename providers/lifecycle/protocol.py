@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pulumi.dynamic import (
@@ -121,8 +122,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         refuses, such as a smaller value of a field that may only grow, is a problem; an `expires`
         in the past is one only for a new object.
         """
-        with self._create_host_boundary("check", _olds, news) as context:
-            context.stored_properties = to_properties(_olds)
+        with self._create_host_boundary("check", _olds, news) as host_context:
+            context = replace(host_context, stored_properties=to_properties(_olds))
             values, problems = validate_inputs(self.inputs, to_properties(news))
             for name, now in self.inputs.former_names.items():
                 if news.get(name) is not None:
@@ -258,8 +259,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 the object that it answered with, and the record of the create keeps the id; or a
                 kind without an object is not ready under a host that cannot store such a state.
         """
-        with self._create_host_boundary("create", props) as context:
-            context.stored_properties = {}
+        with self._create_host_boundary("create", props) as host_context:
+            context = replace(host_context, stored_properties={})
             context.start_deadline(self.timeouts.create)
             declared = self._validate_declared(props)
             operations, desired_inputs = (
@@ -267,7 +268,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 self.inputs.model_validate(declared),
             )
             # Holds the claim on the name until the object is visible under it.
-            with context.exit_stack:
+            with context.progress.exit_stack:
                 id_, outs = self._create_and_wait(context, operations, desired_inputs, declared)
             self._refuse_unready(context, outs)
             if context.urn is None:
@@ -299,7 +300,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         id_ = operations.create(context, desired_inputs)
         began = context.clock.now()
         while True:
-            context.just_created = True
+            context.progress.just_created = True
             try:
                 return id_, wait_and_build_outputs(
                     self, self._open_operations, context, id_, declared, {}
@@ -309,14 +310,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     raise
                 # The platform answered with an id: from now on only search, because a second
                 # request could make a second object.
-                context.just_created, context.is_search_only = False, True
-                context.exit_stack.close()  # it claims the name again
+                context.progress.just_created, context.progress.is_search_only = False, True
+                context.progress.exit_stack.close()  # it claims the name again
                 try:
                     id_ = operations.create(context, desired_inputs)
                 except NothingMade:
                     raise gone from None
                 finally:
-                    context.is_search_only = False
+                    context.progress.is_search_only = False
 
     def _refuse_unready(self, context: ProviderContext, outs: Properties) -> None:
         """Raise GpuformError for a check that is not ready, if the host cannot store such a state.
@@ -342,21 +343,21 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             GpuformError: the platform does not answer, or does not show the object that it listed.
         """
         with self._create_host_boundary("create", props) as context:
-            context.is_search_only = True
+            context.progress.is_search_only = True
             context.start_deadline(self.timeouts.create)
             declared = self._validate_declared(props)
             operations, desired_inputs = (
                 self._open_operations(),
                 self.inputs.model_validate(declared),
             )
-            with context.exit_stack:
+            with context.progress.exit_stack:
                 try:
                     id_ = operations.create(context, desired_inputs)
                 except NothingMade:
                     refuse_other_interrupted_creates(context)
                     return None
-            context.stored_properties = {**declared, "ready": False}
-            observed = operations.read(context, id_, declared)
+            known = replace(context, stored_properties={**declared, "ready": False})
+            observed = operations.read(known, id_, declared)
             if observed is None:
                 raise GpuformError(
                     f"{id_}: the record of a create names this object, but the platform "
@@ -391,8 +392,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Raises:
             GpuformError: the platform does not answer, or contradicts its own answer.
         """
-        with self._create_host_boundary("read", props) as context:
-            context.stored_properties = to_properties(props)
+        with self._create_host_boundary("read", props) as host_context:
+            context = replace(host_context, stored_properties=to_properties(props))
             known_inputs = parse_inputs(self, extract_inputs(self, context.stored_properties))
             observed = read_confirming_absence(
                 self, self._open_operations, context, id_, known_inputs
@@ -421,11 +422,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 object is gone; under a host that cannot store an unready resource, also if nobody
                 knows whether a change is done.
         """
-        with self._create_host_boundary("update", _olds, _news) as context:
-            context.start_deadline(self.timeouts.update)
+        with self._create_host_boundary("update", _olds, _news) as host_context:
             old = to_properties(_olds)
+            context = replace(host_context, stored_properties=old)
+            context.start_deadline(self.timeouts.update)
             declared = apply_running_hours(self, old, self._validate_declared(_news))
-            context.stored_properties = old
             self._forget_stored_intents(context, _id)
             refuse_impossible(self, old, declared)
             require_change_permission(context.run, self, old, declared)
@@ -458,13 +459,13 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     ) -> Properties:
         """Return the stored outputs with `ready: false` and the error as the reason.
 
-        Adds the reason to `context.init_errors`. Raises the error if the host cannot store a
-        resource that is not ready.
+        Adds the reason to `context.progress.init_errors`. Raises the error if the host cannot store
+        a resource that is not ready.
         """
         if not context.can_store_unready:
             raise error
         reason = context.redact(str(error))
-        context.init_errors.append(reason)
+        context.progress.init_errors.append(reason)
         outs = {name: old[name] for name in self.list_property_names() if name in old}
         return {**outs, "ready": False, "not_ready_reason": reason}
 
@@ -485,8 +486,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             NotAllowed: the run lacks a permission; nothing was deleted.
             GpuformError: the platform refuses, or the object is still there at the deadline.
         """
-        with self._create_host_boundary("delete", _props) as context:
-            context.stored_properties = to_properties(_props)
+        with self._create_host_boundary("delete", _props) as host_context:
+            context = replace(host_context, stored_properties=to_properties(_props))
             known_inputs = parse_inputs(self, extract_inputs(self, context.stored_properties))
             require_deletion_permission(
                 context.run, self, context.stored_properties, "the run would delete it"
@@ -496,7 +497,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if not self.is_bound:
                 check_before_deletion(self, self._open_operations, context, _id, known_inputs)
             # Nodes of a deleted object may live on in their scheduler, cordoned.
-            if context.was_already_deleted:
+            if context.progress.was_already_deleted:
                 self._uncordon_leftover_nodes(context, _id, known_inputs)
             else:
                 delete_and_confirm(self, self._open_operations, context, _id, known_inputs)
@@ -543,8 +544,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Raises:
             GpuformError: the declaration names nodes that do not exist.
         """
-        with self._create_host_boundary("plan", olds, news) as context:
-            context.stored_properties = to_properties(olds)
+        with self._create_host_boundary("plan", olds, news) as host_context:
+            context = replace(host_context, stored_properties=to_properties(olds))
             values, problems = validate_inputs(self.inputs, to_properties(news))
             if problems or contains_unknown(values):
                 return None
@@ -566,8 +567,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Raises:
             Cancelled: the run was interrupted.
         """
-        with self._create_host_boundary("plan", olds) as context:
-            context.stored_properties = to_properties(olds)
+        with self._create_host_boundary("plan", olds) as host_context:
+            context = replace(host_context, stored_properties=to_properties(olds))
             operations, known_inputs = (
                 self._open_operations(),
                 parse_inputs(self, extract_inputs(self, context.stored_properties)),
@@ -598,8 +599,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Raises:
             Cancelled: the run was interrupted.
         """
-        with self._create_host_boundary("plan", olds) as context:
-            context.stored_properties = to_properties(olds)
+        with self._create_host_boundary("plan", olds) as host_context:
+            context = replace(host_context, stored_properties=to_properties(olds))
             try:
                 operations, known_inputs = (
                     self._open_operations(),

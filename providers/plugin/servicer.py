@@ -207,9 +207,9 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         # An import checks the inputs that it has read, as both the old and the new ones.
         if request.news == request.olds:
             news = {**self._imported_secrets.get(request.urn, {}), **news}
-        with self._enter_context(request) as context:
-            # Pulumi checks a replacement twice: with the inputs of the old object, then without.
-            context.existing_inputs = self._checked_olds.get(request.urn)
+        # Pulumi checks a replacement twice: with the inputs of the old object, then without.
+        existing_inputs = self._checked_olds.get(request.urn)
+        with self._enter_context(request, existing_inputs=existing_inputs):
             if olds:
                 self._checked_olds[request.urn] = olds
             result = lifecycle.check(olds, unwrap_all_secrets(news))
@@ -231,10 +231,9 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         """
         lifecycle = self._get_lifecycle(request)
         olds, news = _struct_to_values(request.olds), _struct_to_values(request.news)
-        with self._enter_context(request) as context:
-            # Pulumi asks for a diff in plans and in refreshes, and does not say in which: update
-            # and delete refuse forbidden changes later.
-            context.refreshing = True
+        # Pulumi asks for a diff in plans and in refreshes, and does not say in which: update and
+        # delete refuse forbidden changes later.
+        with self._enter_context(request, refreshing=True):
             result = lifecycle.diff(request.id, olds, news)
             changes = lifecycle.list_changes(olds, news, request.id)
         # Pulumi's process of a plugin serves one run: later resources test what this one repairs.
@@ -277,9 +276,9 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             id=create_result.id, properties=_answer_to_struct(lifecycle, create_result.outs, inputs)
         )
         # The object exists and is not ready: without its id in the state, a rerun creates another.
-        if context.init_errors:
+        if context.progress.init_errors:
             raise PartialFailure(
-                answer.id, answer.properties, request.properties, context.init_errors
+                answer.id, answer.properties, request.properties, context.progress.init_errors
             )
         return answer
 
@@ -345,9 +344,9 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         answer = provider_pb2.UpdateResponse(
             properties=_answer_to_struct(lifecycle, update_result.outs or {}, inputs)
         )
-        if context.init_errors:
+        if context.progress.init_errors:
             raise PartialFailure(
-                request.id, answer.properties, request.old_inputs, context.init_errors
+                request.id, answer.properties, request.old_inputs, context.progress.init_errors
             )
         return answer
 
@@ -412,10 +411,11 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             request.type or _get_type_from_urn(request.urn)
         ).with_settings(self.settings)
 
-    def _enter_context(self, request: Any) -> AbstractContextManager[ProviderContext]:
+    def _enter_context(self, request: Any, **facts: Any) -> AbstractContextManager[ProviderContext]:
         """Return a context manager for a request's ProviderContext: timeout, cancellation and log.
 
-        Secrets in the request's properties are masked in messages and logs.
+        `facts` are further fields. Secrets in the request's properties are masked in messages and
+        logs.
         """
         urn = request.urn
         provider_context = replace(
@@ -426,6 +426,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             on_warning=lambda message: self.log.show_warning(urn, message),
             on_skipped_check=self.log.show_once,
             planned_repairs=tuple(self._planned_repairs),
+            **facts,
         )
         # Secrets of every property map of the request are masked in messages and logs.
         for _, value in request.ListFields():

@@ -424,7 +424,7 @@ class GpuNodeOperations:
 
         label = f"fabric {inputs.cluster_fabric_id}"
         schedule = client.get_poll_schedule(POLL_INTERVAL_S)
-        if context.is_search_only:
+        if context.progress.is_search_only:
             return _require_fabric(client, inputs.cluster_fabric_id)
         try:
             return wait_until_done(
@@ -684,7 +684,7 @@ def _get_known_public_ip(context: ProviderContext, inputs: GpuNodeInputs) -> str
     None if there is none.
     """
     # The state has no outputs yet.
-    if context.just_created:
+    if context.progress.just_created:
         return inputs.public_ip_address_id
     public_ip_address_id: str | None = context.stored_properties.get("public_ip_address_id")
     return public_ip_address_id

@@ -134,7 +134,7 @@ class NodePoolOperations:
         """
         target = build_target(inputs.node_pool_id, inputs.gpu_node_name_prefix)
         # Two pools of one program must not create nodes of the same names.
-        context.exit_stack.enter_context(context.intents.claim(target))
+        context.progress.exit_stack.enter_context(context.intents.claim(target))
         PoolReconciler(
             self._get_client_for_inputs(inputs), self._settings, context, inputs
         ).create_first_nodes()

@@ -81,7 +81,7 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
     ) -> NodeAccess | None:
         """Return the functions to list the cluster's workers and to create their tester.
 
-        None, with the cluster noted in `context.deleted_with_id`, if the cluster is deleted.
+        None, with the cluster in `context.progress.deleted_with_id`, if the cluster is deleted.
 
         Raises:
             NotReady: the cluster has no Kubernetes API yet.
@@ -89,7 +89,7 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
         client = get_client(self._settings)
         connection = connect_to_kubernetes(client, inputs.cluster_id)
         if connection is None:
-            context.deleted_with_id = inputs.cluster_id
+            context.progress.deleted_with_id = inputs.cluster_id
             return None
         cluster, kubernetes = connection
 

@@ -141,8 +141,8 @@ class VolumeClaimOperations:
     ) -> ObservedClaim | None:
         """Return the claim, or None if the claim is missing or replaced by another one.
 
-        A malformed id is a warning and gives None. For a deleted cluster `context.deleted_with_id`
-        is set.
+        A malformed id is a warning and gives None. For a deleted cluster
+        `context.progress.deleted_with_id` is set.
 
         Raises:
             NotReady: the cluster has no Kubernetes API yet.
@@ -155,7 +155,7 @@ class VolumeClaimOperations:
         claims = connect_to_claims(self._client, claim_id.cluster_id)
         if claims is None:
             # the cluster is deleted, and its claims with it
-            context.deleted_with_id = claim_id.cluster_id
+            context.progress.deleted_with_id = claim_id.cluster_id
             return None
         claim = claims.find(claim_id)
         if claim is None or _is_replaced(claim, context):

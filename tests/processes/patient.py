@@ -22,7 +22,7 @@ class Patient(ResourceProvider):
         try:
             call.sleep(600)
         except Cancelled as error:
-            call.init_errors.append(error.reason)
+            call.progress.init_errors.append(error.reason)
         return CreateResult("m-1", {})
 
 class Deaf(ResourceProvider):

@@ -3,11 +3,13 @@
 import logging
 import threading
 from contextlib import nullcontext
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import httpx
 import pytest
 from processes.limits import LAST_RESORT
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import (
     ProviderContext,
@@ -67,10 +69,24 @@ def test_hidden_messages_are_not_reported(caplog: pytest.LogCaptureFixture) -> N
     assert "4711" not in repr(call)
 
 
+def test_a_context_never_changes_and_its_copies_share_the_progress() -> None:
+    messages: list[str] = []
+    call = ProviderContext(on_warning=messages.append)
+    with pytest.raises(FrozenInstanceError):
+        call.urn = "other"  # type: ignore[misc]
+    copy = replace(call, stored_properties={"ready": True})
+    copy.add_secrets(["my-secret-key"])
+    copy.progress.init_errors.append("still booting")
+    call.on_warning("my-secret-key")
+    copy.on_warning("my-secret-key")
+    assert call.progress.init_errors == ["still booting"]
+    assert messages == ["[secret]"] * 2
+
+
 def test_the_engine_timeout_overrides_the_default(call: ProviderContext) -> None:
     call.start_deadline(60)
     assert call.compute_remaining_seconds() == 60
-    call.timeout = 5
+    change_context(call, timeout=5)
     call.start_deadline(60)
     assert call.compute_remaining_seconds() == 5
 

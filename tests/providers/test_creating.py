@@ -1,7 +1,7 @@
 """Test exactly-once creates on a platform that loses answers, with kills at every point."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clocks.fake_clock import FakeClock
+from support.platforms.provider_contexts import change_context
 
-from gpuform.providers.context import ProviderContext, RunContext
+from gpuform.providers.context import CallProgress, ProviderContext, RunContext
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import (
     AdoptionQuestion,
@@ -90,7 +91,7 @@ def _end_call(call: ProviderContext) -> Iterator[None]:
     try:
         yield
     finally:
-        call.exit_stack.close()
+        call.progress.exit_stack.close()
 
 
 @pytest.fixture
@@ -288,7 +289,7 @@ class TestWrongTimes:
             platform.create(clock_ahead=lambda: ahead)
         platform.objects[:] = [self._build_candidate(platform, wrong)]
         platform.call.clock.sleep(86_400, platform.call.cancelled)
-        platform.call.is_search_only = True
+        platform.call.progress.is_search_only = True
         with pytest.raises(AdoptionQuestion, match="c1"):
             platform.create(clock_ahead=lambda: ahead)
         assert len(intents.list_all()) == 1
@@ -397,11 +398,12 @@ def test_an_interrupted_run_sends_no_create(platform: Platform, intents: Intents
 def test_the_engine_recovers_a_create_of_pulumis_dynamic_host(
     platform: Platform, intents: Intents
 ) -> None:
-    urn, platform.call.urn = platform.call.urn, None
+    urn = platform.call.urn
+    change_context(platform.call, urn=None)
     platform.answer_with(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
-    platform.call.urn = urn
+    change_context(platform.call, urn=urn)
     platform.answer_with(None)
     assert platform.create() == "c1"
     assert [(intent.urn, intent.id) for intent in intents.list_all()] == [(urn, "c1")]
@@ -417,11 +419,12 @@ def test_a_create_in_one_provider_form_is_recovered_by_the_other(
     ]
     for now, then in (urns, urns[::-1]):
         platform.objects.clear()
-        platform.sent, platform.call.urn = 0, now
+        platform.sent = 0
+        change_context(platform.call, urn=now)
         platform.answer_with(Killed(), takes_effect=takes_effect)
         with pytest.raises(Killed):
             platform.create()
-        platform.call.urn = then
+        change_context(platform.call, urn=then)
         platform.answer_with(None)
         assert platform.create() == "c1"
         assert len(platform.objects) == 1
@@ -518,7 +521,7 @@ class TestEvidence:
             lost.create()
 
     def test_an_object_of_another_stack_is_never_adopted(self, lost: Platform) -> None:
-        lost.call.belongs_to_other_stack = lambda id_: id_ == "prod"
+        change_context(lost.call, belongs_to_other_stack=lambda id_: id_ == "prod")
         lost.objects.append(Candidate("prod", lost.call.clock.now() + 1))
         with pytest.raises(AdoptionQuestion):
             lost.create()
@@ -527,13 +530,13 @@ class TestEvidence:
     def test_the_user_can_name_the_object_of_the_create(self, lost: Platform) -> None:
         later = lost.call.clock.now() + 3600
         lost.objects += [Candidate("one", later), Candidate("two", later)]
-        lost.call.run = RunContext({"GPUFORM_ADOPT": "two"})
+        change_context(lost.call, run=RunContext({"GPUFORM_ADOPT": "two"}))
         assert lost.create() == "two"
         assert lost.sent == 1
 
     def test_the_user_can_say_that_no_object_was_created(self, lost: Platform) -> None:
         lost.objects.append(Candidate("theirs", lost.call.clock.now() + 1))
-        lost.call.run = RunContext({"GPUFORM_CREATE_ANEW": "1"})
+        change_context(lost.call, run=RunContext({"GPUFORM_CREATE_ANEW": "1"}))
         assert lost.create() == "c2"
         assert lost.sent == 2
 
@@ -541,7 +544,7 @@ class TestEvidence:
         self, platform: Platform
     ) -> None:
         platform.objects.append(Candidate("theirs"))
-        platform.call.run = RunContext({"GPUFORM_CREATE_ANEW": "1"})
+        change_context(platform.call, run=RunContext({"GPUFORM_CREATE_ANEW": "1"}))
         with pytest.raises(NameTaken):
             platform.create()
 
@@ -563,7 +566,7 @@ class TestEvidence:
             platform.create()
 
     def test_a_find_only_run_creates_nothing(self, lost: Platform, intents: Intents) -> None:
-        lost.call.is_search_only = True
+        lost.call.progress.is_search_only = True
         with pytest.raises(NothingMade):
             lost.create()
         assert lost.sent == 1
@@ -614,7 +617,7 @@ class TestLateObjects:
         self, late: Platform
     ) -> None:
         assert late.create() == "c1"
-        late.call.timeout = 10.0
+        change_context(late.call, timeout=10.0)
         late.call.start_deadline(10.0)
         with pytest.raises(NotEnoughEvidence, match="Cluster train: cannot forget"):
             late.create()
@@ -626,12 +629,12 @@ class TestLateObjects:
         late.answer_with(Killed(), takes_effect=False)
         with pytest.raises(Killed):
             late.create()
-        late.call.timeout = 5.0
+        change_context(late.call, timeout=5.0)
         late.call.start_deadline(5.0)
         with pytest.raises(NotEnoughEvidence):
             late.create()
         late.objects.append(Candidate("c1", late.call.clock.now() + 2, reported_properties=SENT))
-        late.call.timeout = None
+        change_context(late.call, timeout=None)
         late.call.start_deadline(600.0)
         assert late.create() == "c1"
         assert late.sent == 1
@@ -754,7 +757,7 @@ def test_an_answer_is_recorded_after_another_machine_took_the_lock(
     """The other machine found nothing and forgot the intent while this process slept."""
     mine = tmp_path / "shared"
     records = Guarded(mine)
-    platform.call.intents = Intents(records)
+    change_context(platform.call, intents=Intents(records))
 
     def sleep_past_the_lease() -> None:
         others = Intents(FolderRecords(mine))
@@ -764,7 +767,7 @@ def test_an_answer_is_recorded_after_another_machine_took_the_lock(
     platform.answer = sleep_past_the_lease
     with pytest.raises(GpuformError, match="with c1, which gpuform has recorded"):
         platform.create()
-    platform.call.intents = Intents(FolderRecords(mine))
+    change_context(platform.call, intents=Intents(FolderRecords(mine)))
     assert [(intent.id, intent.is_late) for intent in platform.call.intents.list_all()] == [
         ("c1", True)
     ]
@@ -832,15 +835,15 @@ class TestWords:
         assert reported.progress == []
         platform.create()
         assert reported.progress == ["found c1, which an earlier attempt created"]
-        platform.call.is_search_only = True
+        platform.call.progress.is_search_only = True
         platform.create()
         assert len(reported.progress) == 1
 
     def test_a_find_only_run_reports_the_search(self, platform: Platform) -> None:
-        platform.call.is_search_only = True
+        platform.call.progress.is_search_only = True
         with pytest.raises(NothingMade):
             platform.create()
-        assert platform.call.searched_target == TARGET
+        assert platform.call.progress.searched_target == TARGET
 
     def test_the_error_of_a_taken_name_says_how_to_import_the_object(
         self, platform: Platform
@@ -924,7 +927,7 @@ class TestWords:
         self, platform: Platform, intents: Intents, reported: Any
     ) -> None:
         intents.record(Intent("urn:other", "together", "Cluster", "old", "us-central-8", 1.0))
-        platform.call.urn = None
+        change_context(platform.call, urn=None)
         platform.create()
         assert reported.warnings == []
 
@@ -996,7 +999,7 @@ def test_a_search_half_a_second_too_short_is_no_evidence(
     platform.answer_with(Killed(), takes_effect=False)
     with pytest.raises(Killed):
         platform.create()
-    platform.call.timeout = 60.0
+    change_context(platform.call, timeout=60.0)
     platform.call.start_deadline(60.0)
     with pytest.raises(NotEnoughEvidence):
         platform.create(propagation_time_s=60.5)
@@ -1019,7 +1022,7 @@ def test_one_name_is_created_once_at_a_time(platform: Platform, tmp_path: Path) 
     raised: list[str] = []
 
     def create_concurrently() -> None:
-        other = Platform(replace(platform.call, urn="urn:other", exit_stack=ExitStack()))
+        other = Platform(replace(platform.call, urn="urn:other", progress=CallProgress()))
         try:
             other.create()
         except NameTaken as error:

@@ -64,8 +64,8 @@ def test_an_up_fails_at_once_and_resumes_when_credit_is_restored(
     with use_context(call):
         updated = lifecycle.update(id_, state, inputs)
     assert emulator.http.get("/_emulator/clock").json()["now"] == began
-    assert len(call.init_errors) == 1
-    assert degraded_cluster in call.init_errors[0]
+    assert len(call.progress.init_errors) == 1
+    assert degraded_cluster in call.progress.init_errors[0]
     assert updated.outs is not None
     assert updated.outs["ready"] is False
     emulator.clear_faults()
@@ -88,7 +88,7 @@ def test_a_cluster_that_loses_credit_during_its_create_is_kept(
     with use_context(call):
         created = lifecycle.create(cluster_inputs)
     assert (created.outs["ready"], created.outs["status"]) == (False, "OnDemandComputePaused")
-    assert "no credit is left" in call.init_errors[0]
+    assert "no credit is left" in call.progress.init_errors[0]
     assert len(emulator.list_objects("clusters")) == 1
 
 
@@ -106,7 +106,7 @@ def test_a_volume_with_revoked_access_is_reported(emulator: Any, volume_inputs: 
         assert volume.diff(created.id, state, inputs).replaces == []
         volume.update(created.id, state, inputs)
     assert "add credit to the account" in change.because
-    assert "revoked access to its data" in call.init_errors[0]
+    assert "revoked access to its data" in call.progress.init_errors[0]
     emulator.clear_faults()
     with emulator.use_context_of("data"):
         resumed = volume.update(created.id, state, inputs)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clocks.fake_clock import FakeClock
+from support.platforms.provider_contexts import change_context
 from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.context import ProviderContext, RunContext
@@ -536,7 +537,7 @@ class TestUnknownNodes:
         reported: Any,
     ) -> None:
         scheduler.nodes_by_name = {}
-        call.run = RunContext({"GPUFORM_ALLOW": "evict-jobs"})
+        change_context(call, run=RunContext({"GPUFORM_ALLOW": "evict-jobs"}))
         assert (
             build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
             is not None

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, RunContext
 from gpuform.providers.creating import (
@@ -164,7 +165,7 @@ def test_earlier_and_owned_objects_are_excluded(call: ProviderContext, intents: 
         build_candidate("mine"),
     ]
     intents.record(build_intent(urn="urn:b", name="other", id="theirs"))
-    call.belongs_to_other_stack = lambda id_: id_ == "moved"
+    change_context(call, belongs_to_other_stack=lambda id_: id_ == "moved")
     assert judge(call, present, present_ids=("before",)) == "mine"
     own = build_intent(id="mine")
     intents.record(own)
@@ -192,17 +193,17 @@ def test_two_possible_objects_require_a_decision(call: ProviderContext) -> None:
 def test_the_users_choice_is_ours_unless_another_stack_has_it(
     call: ProviderContext,
 ) -> None:
-    call.run = RunContext({"GPUFORM_ADOPT": "c2"})
+    change_context(call, run=RunContext({"GPUFORM_ADOPT": "c2"}))
     present = [build_candidate("c1"), build_candidate("c2", after=-3600.0)]
     assert judge(call, present) == "c2"
-    call.belongs_to_other_stack = lambda id_: id_ == "c2"
+    change_context(call, belongs_to_other_stack=lambda id_: id_ == "c2")
     assert judge(call, present) == "c1"
 
 
 def test_a_user_who_chose_a_new_object_has_none_yet(
     call: ProviderContext,
 ) -> None:
-    call.run = RunContext({"GPUFORM_CREATE_ANEW": "1"})
+    change_context(call, run=RunContext({"GPUFORM_CREATE_ANEW": "1"}))
     assert judge(call, [build_candidate("c1")]) == ""
 
 

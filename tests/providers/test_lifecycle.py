@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 from pulumi.dynamic import Config, ConfigureRequest
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome
@@ -190,7 +191,7 @@ class TestDiff:
         observed = {**volume_inputs, "size_tib": 5.0, "ready": True}
         with use_context(call), pytest.raises(GpuformError, match="size_tib cannot shrink"):
             volume.diff("v1", observed, volume_inputs)
-        call.refreshing = True
+        change_context(call, refreshing=True)
         with use_context(call):
             assert volume.diff("v1", observed, volume_inputs).changes is True
 
@@ -298,7 +299,7 @@ class TestNeverLost:
             "cluster train: some of it does not work (Degraded)"
         )
         assert (created.outs["status"], created.outs["num_gpus"]) == ("Degraded", 16)
-        assert call.init_errors == [created.outs["not_ready_reason"]]
+        assert call.progress.init_errors == [created.outs["not_ready_reason"]]
 
     @pytest.mark.exact_waits
     def test_a_resumed_wait_sends_no_create_and_becomes_ready(
@@ -318,7 +319,7 @@ class TestNeverLost:
         assert updated.outs is not None
         assert updated.outs["ready"] is True
         assert "not_ready_reason" not in updated.outs
-        assert call.init_errors == []
+        assert call.progress.init_errors == []
         assert emulator.list_requests("PUT") == []
         assert cluster.diff(created.id, _convert_to_state(updated.outs), inputs).changes is False
 
@@ -326,12 +327,12 @@ class TestNeverLost:
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:
         call = emulator.create_context()
-        call.on_progress = lambda _phase: call.cancelled.set()
+        change_context(call, on_progress=lambda _phase: call.cancelled.set())
         with use_context(call):
             created = cluster.create(cluster_inputs)
         assert created.id
         assert "interrupted" in created.outs["not_ready_reason"]
-        assert call.init_errors == [created.outs["not_ready_reason"]]
+        assert call.progress.init_errors == [created.outs["not_ready_reason"]]
 
     def test_an_internal_error_while_waiting_keeps_the_id(
         self,
@@ -370,7 +371,7 @@ class TestNeverLost:
         assert updated.outs is not None
         assert updated.outs["kube_config"] == created.outs["kube_config"]
         assert (updated.outs["ready"], updated.outs["num_gpus"]) == (False, 24)
-        assert "401" in call.init_errors[0]
+        assert "401" in call.progress.init_errors[0]
 
     @pytest.mark.parametrize(
         "fault", [{"drop": "after"}, {"drop": "before"}, {"status": 503, "body": {}}], ids=str
@@ -403,7 +404,7 @@ class TestNeverLost:
         def die(_phase: str) -> None:
             raise KeyboardInterrupt
 
-        call.on_progress = die
+        change_context(call, on_progress=die)
         with use_context(call), pytest.raises(KeyboardInterrupt):
             cluster.create(cluster_inputs)
         assert [intent.urn for intent in emulator.intents.list_all()] == [call.urn]

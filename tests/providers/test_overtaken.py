@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
@@ -48,7 +49,7 @@ def _sleep_past_lease(call: ProviderContext, lock: Lock) -> ProviderContext:
             inner.sleep(seconds, cancelled)
             lock.is_lost = lock.is_lost or seconds > 0
 
-    call.clock, call.check_lock = Sleeper(), lock.check
+    change_context(call, clock=Sleeper(), check_lock=lock.check)
     return call
 
 
@@ -80,7 +81,8 @@ def test_changes_are_not_sent_and_reads_are(emulator: Any, lock: Lock, verb: str
         created = lifecycle.create(VOLUME)
     outs, before = dict(created.outs or {}), _list_writes(emulator)
     call = emulator.create_context()
-    lock.is_lost, call.check_lock = True, lock.check
+    lock.is_lost = True
+    change_context(call, check_lock=lock.check)
     acts: dict[str, Callable[[], object]] = {
         "create": lambda: lifecycle.create({**VOLUME, "volume_name": "another"}),
         "update": lambda: lifecycle.update(created.id, outs, {**VOLUME, "size_tib": 2}),
@@ -95,7 +97,8 @@ def test_changes_are_not_sent_and_reads_are(emulator: Any, lock: Lock, verb: str
 
 def test_no_changing_scheduler_command_is_run(lock: Lock, call: ProviderContext) -> None:
     commands: CommandRunner = LocalCommandRunner()
-    lock.is_lost, call.check_lock = True, lock.check
+    lock.is_lost = True
+    change_context(call, check_lock=lock.check)
     with use_context(call):
         assert commands.run(["true"]).exit_code == 0
         with pytest.raises(GpuformError, match="the lock was lost"):

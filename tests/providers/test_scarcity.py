@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import use_context
 from gpuform.providers.errors import Cancelled, NameTaken, OutOfCapacity, UnknownOutcome
@@ -239,14 +240,14 @@ class TestWaiting:
             created = lifecycle.create(patient)
         assert created.outs["ready"] is True
         began = emulator.list_requests("POST")[0]["time"]
-        assert call.deadline == began + 90 * 60 + ClusterLifecycle.timeouts.create
+        assert call.progress.deadline == began + 90 * 60 + ClusterLifecycle.timeouts.create
 
     def test_an_interruption_ends_the_search_without_an_intent(
         self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
     ) -> None:
         emulator.add_fault("POST", CREATE, capacity=True, count=None)
         call = emulator.create_context()
-        call.on_progress = lambda _text: call.cancelled.set()
+        change_context(call, on_progress=lambda _text: call.cancelled.set())
         with use_context(call), pytest.raises(Cancelled):
             lifecycle.create(waiting)
         assert len(_list_attempts(emulator)) == 1
@@ -264,7 +265,7 @@ class TestWaiting:
                 emulator.send_as_somebody_else("POST", "/clusters", {**body, "num_gpus": 16})
 
         call = emulator.create_context()
-        call.on_progress = create_outside
+        change_context(call, on_progress=create_outside)
         with use_context(call), pytest.raises(NameTaken):
             lifecycle.create(waiting)
         assert len(emulator.list_objects("clusters")) == 1

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.platforms.provider_contexts import change_context
 from support.schedulers.cluster_with_jobs import (
     KUBERNETES_PATH,
     PROGRAM,
@@ -232,7 +233,9 @@ class TestTroubles:
         cluster.start_pod(3, minutes=200)
         news = cluster.declare(nodes=["train-worker-3"])
         call = cluster.emulator.create_context()
-        call.on_progress = lambda text: call.cancelled.set() if "waiting for" in text else None
+        change_context(
+            call, on_progress=lambda text: call.cancelled.set() if "waiting for" in text else None
+        )
         with use_context(call), pytest.raises(Cancelled):
             cluster.lifecycle.update(cluster.id, {**cluster.outs, **PROGRAM}, news)
         cluster.assert_unchanged()

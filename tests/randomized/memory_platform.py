@@ -152,7 +152,7 @@ class Machines(ResourceProvider):
         id_ = CURRENT.create(_remove_internal_properties(props))
         CURRENT.calls.append(ProviderCall("made", urn, id_))
         if how:
-            get_current_context().init_errors.append("still booting")
+            get_current_context().progress.init_errors.append("still booting")
         return CreateResult(id_, dict(CURRENT.objects[id_]))
 
     def read(self, id, props):  # noqa: A002 - Pulumi's name
@@ -169,7 +169,7 @@ class Machines(ResourceProvider):
             raise RuntimeError(f"there is no {id}")
         CURRENT.change(id, _remove_internal_properties(news))
         if how:
-            get_current_context().init_errors.append("booting again")
+            get_current_context().progress.init_errors.append("booting again")
         return UpdateResult(dict(CURRENT.objects[id]))
 
     def delete(self, id, props):  # noqa: A002 - Pulumi's name

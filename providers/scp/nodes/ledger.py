@@ -60,7 +60,7 @@ class NodeLedger:
             for intent in context.intents.list_for_parts(context.urn, target)
         }
         # What this very call has sent is not forgotten by it: the next run looks once more.
-        self._earlier_records = set() if context.just_created else set(self._intents)
+        self._earlier_records = set() if context.progress.just_created else set(self._intents)
         created_ids = (id_ for intent in self._intents.values() for id_ in intent.ids)
         # A run that was killed after a create has its nodes in the intent alone, not in the state.
         self.ids = {*ids, *created_ids}

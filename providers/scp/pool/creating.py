@@ -283,7 +283,7 @@ class PoolCreator:
         fabric = Target("scp", "Fabric", name, self._inputs.node_pool_id)
         try:
             # Kept until the call ends, so that a second pool of this program is refused.
-            self._context.exit_stack.enter_context(self._context.intents.claim(fabric))
+            self._context.progress.exit_stack.enter_context(self._context.intents.claim(fabric))
         except NameTaken:
             raise NameTaken(
                 f"another pool of this program is creating the fabric {name!r}",

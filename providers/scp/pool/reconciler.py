@@ -107,7 +107,7 @@ class PoolReconciler:
         if self._ledger.ids or self._ledger.uncertain_names:
             self.nodes.refresh()
         # Nodes of an interrupted create are adopted, not created a second time.
-        if self._ledger.ids and not self._context.is_search_only:
+        if self._ledger.ids and not self._context.progress.is_search_only:
             self._context.on_progress("found nodes that an earlier attempt created")
         elif not self._ledger.ids:
             self._ledger.refuse_while_uncertain()

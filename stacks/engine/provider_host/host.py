@@ -13,7 +13,7 @@ this module.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pulumi.dynamic import ResourceProvider
@@ -129,8 +129,10 @@ class ProviderHost:
             inputs, problems = self.plugins.check(news)
             return inputs, [PropertyFailure(problem.path, problem.reason) for problem in problems]
         served = self._get_provider(urn, provider, news, olds)
-        with self._call_context("check", urn, olds, news) as context:
-            context.existing_inputs = None if existing is None else to_provider(existing)
+        existing_inputs = None if existing is None else to_provider(existing)
+        with self._call_context(
+            "check", urn, olds, news, existing_inputs=existing_inputs
+        ) as context:
             result = served.check(to_provider(olds), to_provider(news))
             failures = [
                 PropertyFailure(str(f.property), context.redact(str(f.reason)))
@@ -160,8 +162,7 @@ class ProviderHost:
             return Diff(changes=changed, replaces=(), delete_before_replace=False)
         served = self._get_provider(urn, provider, news, olds)
         plain_olds, plain_news = _to_comparable(served, olds, news)
-        with self._call_context("diff", urn, olds, news) as context:
-            context.refreshing = refreshing
+        with self._call_context("diff", urn, olds, news, refreshing=refreshing):
             fields: Sequence[FieldChange] | None = None
             if isinstance(served, Lifecycle):
                 result, fields = served.diff_with_changes(id_, plain_olds, plain_news)
@@ -273,8 +274,9 @@ class ProviderHost:
             ProviderError: the provider failed or returned no id.
         """
         served = self._get_provider(urn, provider, inputs)
-        with self._call_context("create", urn, inputs, timeout=timeout) as context:
-            context.replaced_id = replaces
+        with self._call_context(
+            "create", urn, inputs, timeout=timeout, replaced_id=replaces
+        ) as context:
             result = served.create(to_provider(inputs))
             id_ = str(result.id or "")
         # Without an id the object could neither be read nor deleted; the CLI fails in the same way.
@@ -342,8 +344,8 @@ class ProviderHost:
         served = self._get_provider(urn, provider, outputs)
         with self._call_context("delete", urn, outputs, timeout=timeout) as context:
             served.delete(id_, to_provider(outputs))
-            if context.was_already_deleted:
-                on_gone(context.deleted_with_id or id_)
+            if context.progress.was_already_deleted:
+                on_gone(context.progress.deleted_with_id or id_)
 
     def check_deletion(
         self, urn: str, outputs: PropertyMap, provider: str = "", others: Sequence[str] = ()
@@ -383,13 +385,12 @@ class ProviderHost:
         """
         served = self._get_provider(urn, provider, outputs, inputs)
         holder = {**inputs, **outputs}
-        with self._call_context("read", urn, holder, timeout=timeout) as context:
-            context.fresh_since = as_of
+        with self._call_context("read", urn, holder, timeout=timeout, fresh_since=as_of) as context:
             result = served.read(id_, to_provider(outputs))
             # In Pulumi's protocol an empty id says that the object does not exist.
             if not result.id:
                 if isinstance(served, Lifecycle) and not served.is_bound:
-                    on_gone(context.deleted_with_id or id_)
+                    on_gone(context.progress.deleted_with_id or id_)
                 return None
             # As in Pulumi, a value that was secret in the last outputs stays secret.
             read = self._convert_answer(served, urn, result.outs, outputs, holder)
@@ -479,7 +480,7 @@ class ProviderHost:
         try:
             return self._convert_answer(served, urn, outs, inputs, inputs)
         except Exception as error:  # noqa: BLE001 - a provider may return anything
-            context.init_errors.append(
+            context.progress.init_errors.append(
                 f"the object exists, but its provider returned an invalid answer: {error}"
             )
             provider = {key: inputs[key] for key in (PROVIDER_KEY,) if key in inputs}
@@ -532,14 +533,21 @@ class ProviderHost:
 
     @contextmanager
     def _call_context(
-        self, verb: str, urn: str, *property_maps: PropertyMap, timeout: float | None = None
+        self,
+        verb: str,
+        urn: str,
+        *property_maps: PropertyMap,
+        timeout: float | None = None,
+        **facts: Any,
     ) -> Iterator[ProviderContext]:
         """Enter the context of a provider call, and raise its errors as ProviderError.
 
-        The secrets in `property_maps` are redacted. `verb` names the call in traces.
+        The secrets in `property_maps` are redacted. `verb` names the call in traces. `facts` are
+        fields of the context.
         """
-        context = self.create_context(urn, timeout)
-        context.planned_repairs = tuple(self._planned_repairs)
+        context = replace(
+            self.create_context(urn, timeout), planned_repairs=(*self._planned_repairs,), **facts
+        )
         for properties in property_maps:
             context.add_secrets(values.collect_secret_texts(properties))
         with (
@@ -552,7 +560,7 @@ class ProviderHost:
 
 def _list_init_errors(context: ProviderContext) -> tuple[str, ...]:
     """Return why an object is not ready, with secrets redacted."""
-    return tuple(map(context.redact, context.init_errors))
+    return tuple(map(context.redact, context.progress.init_errors))
 
 
 def _to_comparable(

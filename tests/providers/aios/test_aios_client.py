@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from support.platforms.aios_document import CLUSTER, DECLARED, QUERY, UPDATE, pair_with_types
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.aios import clusters
 from gpuform.providers.aios.client import AiosClient, get_client
@@ -159,7 +160,7 @@ def test_the_plan_of_a_new_record_reports_a_missing_parser_address(
     unchecked: list[str] = []
     for mode in ("parser", "direct"):
         call = registry.create_context()
-        call.on_skipped_check = unchecked.append
+        change_context(call, on_skipped_check=unchecked.append)
         with use_context(call):
             assert cluster.lifecycle.check({}, {**DECLARED, "create_mode": mode}).failures == []
     (message,) = unchecked

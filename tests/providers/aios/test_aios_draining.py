@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.platforms.aios_document import DECLARED
+from support.platforms.provider_contexts import change_context
 from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.aios import entry_removal
@@ -141,7 +142,7 @@ def test_without_a_scheduler_nothing_is_drained(registry: Any, cluster: Any) -> 
     cluster.apply(DECLARED)
     warnings: list[str] = []
     call = registry.create_context()
-    call.on_skipped_check = warnings.append
+    change_context(call, on_skipped_check=warnings.append)
     with use_context(call):
         assert (
             cluster.lifecycle.predict_nodes_removed_with_object(

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.aios.cluster import ClusterLifecycle
@@ -317,7 +318,7 @@ def test_a_query_without_nodes_does_not_make_a_node_gone(
     registry.query_has_nodes = False
     for _ in range(2):  # the second one reads the shared list
         call = stack.create_context("a")
-        call.fresh_since = 1.0
+        change_context(call, fresh_since=1.0)
         with use_context(call):
             assert node.lifecycle.read(node.id, node.state).id == node.id
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from support.definitions.schemas import find_schema_problems
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment
@@ -38,7 +39,7 @@ class CertifiedCluster:
 
     def create_context(self, urn: str = URN) -> ProviderContext:
         call = ProviderContext(urn=urn, clock=get_clock(environment(self.cluster.server.url)))
-        call.intents = Intents(self._records)
+        change_context(call, intents=Intents(self._records))
         return call
 
     def build_inputs(self, *categories: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
@@ -51,8 +52,7 @@ class CertifiedCluster:
 
     def create(self, declared: Mapping[str, Any], **host: Any) -> Any:
         call = self.create_context()
-        for name, value in host.items():
-            setattr(call, name, value)
+        change_context(call, **host)
         with use_context(call):
             return self.lifecycle.create(dict(declared))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import Clock
@@ -66,7 +67,7 @@ class ContradictoryCluster(CertifiedCluster):
             lie()
 
         call = self.create_context()
-        call.clock = _InterruptingClock(call.clock, interrupt)
+        change_context(call, clock=_InterruptingClock(call.clock, interrupt))
         return call
 
     def change_statuses(self, plural: str, status: Callable[[dict[str, Any]], object]) -> None:

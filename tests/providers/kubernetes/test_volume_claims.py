@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment
@@ -28,7 +29,7 @@ def lifecycle(
     for name, value in environment(cluster.server.url).items():
         monkeypatch.setenv(name, value)
     call = ProviderContext(urn=URN, clock=get_clock(environment(cluster.server.url)))
-    call.intents = Intents(FolderRecords(tmp_path / "intents"))
+    change_context(call, intents=Intents(FolderRecords(tmp_path / "intents")))
     with use_context(call):
         yield VolumeClaimLifecycle()
     get_client(Settings()).close()

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from support.platforms.lens_document import HEATMAP, OVERVIEW
+from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import EmulatorClock, create_wsgi_transport, mount_transport
@@ -267,6 +268,6 @@ def test_a_closed_gate_is_an_error_under_pulumis_dynamic_host(gate: EmulatedGate
     """Pulumi's dynamic host would otherwise create the gate's dependents."""
     gate.show(faulty_nodes=9, faultyNodes=9)
     with gate.serving(timeout=60) as call:
-        call.can_store_unready = False
+        change_context(call, can_store_unready=False)
         with pytest.raises(GpuformError, match="wanted: at most 1"):
             gate.lifecycle.create({**GATE, "__provider": "p"})

@@ -14,6 +14,7 @@ from support.platforms.emulated_scp import (
     build_variables,
     run_emulator,
 )
+from support.platforms.provider_contexts import change_context
 from support.platforms.scp_document import ID
 
 from gpuform.providers.context import (
@@ -76,7 +77,7 @@ def test_the_keys_of_the_stack_are_used(scp: EmulatedScp, monkeypatch: pytest.Mo
     keys["secret"] = build_variables(scp.url)["SCP_TF_SECRET_KEY"]
     monkeypatch.delenv("SCP_TF_ACCESS_KEY")
     monkeypatch.delenv("SCP_TF_SECRET_KEY")
-    get_current_context().run = read_run_context()
+    change_context(get_current_context(), run=read_run_context())
     with pytest.raises(MissingCredentials):
         inventory.products()
     config = {"scp:accessKey": keys["access"], "scp:secretKey": keys["secret"]}
@@ -91,7 +92,7 @@ def test_a_region_chooses_the_address(scp: EmulatedScp, monkeypatch: pytest.Monk
     """Without the override the region is unknown, and no request is sent."""
     monkeypatch.delenv("SCP_TF_ENDPOINT_OVERRIDE")
     monkeypatch.delenv("SCP_TF_DEFAULT_REGION", raising=False)
-    get_current_context().run = read_run_context()
+    change_context(get_current_context(), run=read_run_context())
     for look in (
         lambda: inventory.images("mars-1"),
         lambda: inventory.products(region="mars-1"),

@@ -215,7 +215,7 @@ class TestPool:
             environment.use_context(pool.name, timeout=timeout) as call,
         ):
             NodePoolLifecycle().delete(pool.id, {**pool.outs, "__provider": "p"})
-            assert not call.was_already_deleted
+            assert not call.progress.was_already_deleted
             assert environment.list_node_states() == {}
         assert (environment.count_writes()[DELETE] == 0) == bool(environment.list_node_states())
 

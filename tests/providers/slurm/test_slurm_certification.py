@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.platforms.provider_contexts import change_context
 from support.schedulers.emulated_slurm import NODES, SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.context import ProviderContext, get_clock, use_context
@@ -34,7 +35,7 @@ class CertifiedCluster:
 
     def call(self) -> ProviderContext:
         call = ProviderContext(urn="urn:fabric", clock=get_clock(environment(self.cluster.url)))
-        call.intents = Intents(self.records)
+        change_context(call, intents=Intents(self.records))
         return call
 
     def build_inputs(self, **fields: Any) -> dict[str, Any]:

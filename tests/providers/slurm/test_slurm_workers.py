@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from support.platforms.provider_contexts import change_context
 from support.schedulers.emulated_slurm import NODES, SlurmCluster
 
 from gpuform.providers.context import ProviderContext, use_context
@@ -64,7 +65,7 @@ def test_a_silent_controller_does_not_fail_a_refresh(
     call: ProviderContext, cluster: SlurmCluster
 ) -> None:
     unchecked: list[str] = []
-    call.on_skipped_check = unchecked.append
+    change_context(call, on_skipped_check=unchecked.append)
     cluster.call_slurm("POST", "/controller", {"is_answering": False})
     outs = read(call, cluster)
     assert (outs["ready"], list_removed_jobs(outs, "slurm")) == (True, [None] * 3)

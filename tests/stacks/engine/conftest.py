@@ -87,7 +87,7 @@ class Machines(ResourceProvider):
 
         change_objects(add)
         if "slow" in props:
-            get_current_context().init_errors.append("still booting")
+            get_current_context().progress.init_errors.append("still booting")
         if "wait" in props:
             (HERE / "waiting").touch()
             get_current_context().sleep(3600)
@@ -105,7 +105,7 @@ class Machines(ResourceProvider):
             raise RuntimeError("it will not change")
         change_objects(lambda objects: objects.__setitem__(id, own(news)))
         if "slow" in news:
-            get_current_context().init_errors.append("booting again")
+            get_current_context().progress.init_errors.append("booting again")
         return UpdateResult({**own(news), "address": olds.get("address")})
 
     def delete(self, id, props):
