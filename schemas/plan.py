@@ -202,6 +202,22 @@ class ResourceChange(_PlanModel):
     )
 
 
+class ResourceDrift(_PlanModel):
+    """What the refresh before a plan has found of one resource, and the state does not have."""
+
+    urn: str = Field(description="URN of the resource.")
+    is_gone: bool = Field(default=False, description="The platform no longer has the object.")
+    changes: tuple[PropertyChange, ...] = Field(
+        default=(), description="Properties that the platform has changed, from the state's value."
+    )
+    nodes: int | None = Field(
+        default=None, ge=0, description="Number of GPU nodes; null if the resource has none."
+    )
+    failed_nodes: tuple[str, ...] = Field(
+        default=(), description="Names of the GPU nodes that do not work."
+    )
+
+
 class OutputChange(_ValueChange):
     """The change of one output of the stack. Values are plain JSON; a secret value is masked."""
 
@@ -379,6 +395,9 @@ class Plan(_PlanModel):
     )
     changes: tuple[ResourceChange, ...] = Field(
         default=(), description="The changes, in the planned order."
+    )
+    drift: tuple[ResourceDrift, ...] = Field(
+        default=(), description="What the refresh before the plan has found; empty without one."
     )
     summary: Mapping[PlanAction, int] = Field(description="Number of resources by action.")
     unchecked: tuple[str, ...] = Field(

@@ -184,6 +184,10 @@ class Rehearsal(_RehearsalModel):
         description="The plan's action on each resource that it changes, by URN. A plan with "
         "other changes was not rehearsed.",
     )
+    drift: tuple[str, ...] = Field(
+        default=(),
+        description="What the refresh before the plan has found, and the rehearsal has, in words.",
+    )
     played_changes: int | None = Field(
         default=None,
         description="Number of changes that were played, the first and the largest of each kind, "

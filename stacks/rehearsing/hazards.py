@@ -13,7 +13,7 @@ from gpuform.schemas.plan import ResourceChange
 from gpuform.schemas.rehearsal import Hazard, HazardKind
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner
-from gpuform.stacks.rehearsing.jobs import StartedJob, find_id, send_control, start_job
+from gpuform.stacks.rehearsing.jobs import StartedJob, break_node, send_control, start_job
 from gpuform.stacks.rehearsing.points import Interruption, Point, PointGroup, RequestLost
 from gpuform.stacks.testing.case_run import get_address
 
@@ -395,14 +395,7 @@ class HazardInjector:
         state = self.recorder.read(self.server.clock.now())
         if (platform, name, node) not in state.nodes:
             return
-        if platform == "scp":
-            node_id = find_id(self.server, "scp", "gpu_nodes", node)
-            send_control(self.server, "POST", f"scp/gpu-nodes/{node_id}", {"state": "ERROR"})
-        elif platform == "together":
-            cluster_id = find_id(self.server, "together", "clusters", name)
-            send_control(
-                self.server, "POST", f"kubernetes/{cluster_id}/nodes/{node}", {"ready": False}
-            )
+        break_node(self.server, platform, name, node)
         self.recorder.failed_nodes.add((platform, name, node))
         after = self.recorder.read(self.server.clock.now())
         self.recorder.excused[owner] = state.working.get(owner, 0) - after.working.get(owner, 0)

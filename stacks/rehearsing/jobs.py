@@ -1,4 +1,4 @@
-"""Start jobs on emulated clusters, find out which of them have ended, and send other controls."""
+"""Start jobs on emulated clusters, find out which have ended, break nodes, send other controls."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -64,6 +64,16 @@ def _has_ended(server: Server, job: StartedJob) -> bool:
 def _has_slurm(server: Server, cluster_id: str) -> bool:
     path = f"/_emulator/slurm/{cluster_id}/jobs"
     return server.app.test_client().get(path).status_code < 400
+
+
+def break_node(server: Server, platform: str, owner: str, node: str) -> None:
+    """Break a node of a cluster or fabric for good, where the emulator of its platform can."""
+    if platform == "scp":
+        node_id = find_id(server, "scp", "gpu_nodes", node)
+        send_control(server, "POST", f"scp/gpu-nodes/{node_id}", {"state": "ERROR"})
+    elif platform == "together":
+        cluster_id = find_id(server, "together", "clusters", owner)
+        send_control(server, "POST", f"kubernetes/{cluster_id}/nodes/{node}", {"ready": False})
 
 
 def find_id(server: Server, platform: str, kind: str, name: str) -> str:

@@ -7,7 +7,7 @@ replaces each secret by a placeholder before anything is written for the process
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -18,7 +18,7 @@ from typing import Any, Final
 from gpuform.providers.context import get_run_context
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.cases_file import CaseInputs
-from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.plan import Plan, PlanAction, ResourceChange, ResourceDrift
 from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
 from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 from gpuform.stacks.engine.errors import EngineError
@@ -31,6 +31,7 @@ from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import convert_outputs
 from gpuform.stacks.operations.transfer import export_deployment
+from gpuform.stacks.rehearsing.drift import apply_drift, describe_drift, list_observed_nodes
 from gpuform.stacks.rehearsing.worker import (
     UNDISTURBED,
     PlayProgress,
@@ -145,7 +146,7 @@ def _build_specs(
 ) -> Iterator[RehearsalSpec]:
     """Write the sealed state, and yield what each process plays, in a folder of its own."""
     state_file = folder / "state.json"
-    has_state = _write_sealed_state(stack, state_file, chosen)
+    has_state = _write_sealed_state(stack, state_file, chosen, plan.drift)
     references = _read_references(stack, plan)
     required, dependents = _write_other_states(stack, folder, references)
     project = stack.workspace.project
@@ -159,6 +160,9 @@ def _build_specs(
         run_options = replace(run_options, target=tuple(sorted(chosen)))
         changes = tuple(change for change in plan.changes if change.urn in chosen)
         plan = plan.model_copy(update={"changes": changes})
+    backend = stack.workspace.backend
+    resources = read_sealed(backend, project.name, stack.name).snapshot.resources
+    nodes = list_observed_nodes(resources, plan.drift)
     ports = find_free_ports()
     for share in range(options.jobs):
         share_folder = folder / str(share)
@@ -175,7 +179,7 @@ def _build_specs(
             required=required,
         )
         yield RehearsalSpec(
-            case, plan, run_options, options.hazards, options.seed, share, options.jobs
+            case, plan, run_options, options.hazards, options.seed, share, options.jobs, nodes
         )
 
 
@@ -242,8 +246,13 @@ def _keep_resources(resources: list[Any], chosen: frozenset[str]) -> list[Any]:
     return [resource for resource in resources if resource["urn"] in kept]
 
 
-def _write_sealed_state(stack: SelectedStack, file: Path, chosen: frozenset[str] | None) -> bool:
-    """Write the state without its ciphertexts, and return True unless there are no resources.
+def _write_sealed_state(
+    stack: SelectedStack,
+    file: Path,
+    chosen: frozenset[str] | None,
+    drift: Sequence[ResourceDrift],
+) -> bool:
+    """Write the drifted state without its ciphertexts; return True unless it has no resources.
 
     With `chosen`, only these resources are written, and those that they need.
     """
@@ -253,6 +262,9 @@ def _write_sealed_state(stack: SelectedStack, file: Path, chosen: frozenset[str]
     )
     if not deployment["deployment"].get("resources"):
         return False
+    deployment["deployment"]["resources"] = apply_drift(
+        deployment["deployment"]["resources"], drift
+    )
     if chosen is not None:
         resources = _keep_resources(deployment["deployment"]["resources"], chosen)
         deployment["deployment"]["resources"] = resources
@@ -448,6 +460,7 @@ def _build_rehearsal(
         differences=reports[0].differences,
         changes=len(actions),
         actions=actions,
+        drift=tuple(describe_drift(plan.drift)),
         played_changes=None if (chosen := choose_changes(plan)) is None else len(chosen),
     )
 

@@ -92,6 +92,7 @@ class PlanPlayer:
         folder: a folder for copies.
         state_folder: the folder of the stack's state.
         continues_after_failure: whether a run with a hazard continues with other resources.
+        failed_nodes: the nodes that do not work from the start on: platform, owner and name.
     """
 
     server: Server
@@ -100,11 +101,16 @@ class PlanPlayer:
     folder: Path
     state_folder: Path
     continues_after_failure: bool = False
+    failed_nodes: frozenset[tuple[str, str, str]] = frozenset()
     start: Snapshot = field(init=False)
     _machines: int = 0
 
     def __post_init__(self) -> None:
         self.start = self.take_snapshot("start")
+
+    def create_recorder(self) -> FleetRecorder:
+        """Return a recorder of the fleet before the plan, without samples."""
+        return FleetRecorder(self.server.app, set(self.failed_nodes))
 
     def take_snapshot(self, name: str) -> Snapshot:
         """Copy the emulator and the state, as a process that ended now would leave them."""
@@ -123,7 +129,7 @@ class PlanPlayer:
     def play_undisturbed(self) -> PlayedRun:
         """Play the plan undisturbed with its preview, and return the run with its points."""
         self.restore(self.start)
-        recorder = FleetRecorder(self.server.app)
+        recorder = self.create_recorder()
         played = self._run_operation(recorder, Interruption(), learns=True, with_preview=True)
         return self._complete_plan(played, recorder, lambda: None, 0.0)
 
@@ -177,7 +183,7 @@ class PlanPlayer:
     def play_after_kill(self, snapshot: Snapshot, samples: Sequence[FleetState]) -> PlayedRun:
         """Continue with what a kill has left: another machine runs the command again."""
         self.restore(snapshot)
-        recorder = FleetRecorder(self.server.app, samples=list(samples))
+        recorder = replace(self.create_recorder(), samples=list(samples))
         now = self.server.clock.now()
         played = PlayedRun("killed", (), recorder.samples, now)
         return self._complete_plan(played, recorder, lambda: None, 0.0)

@@ -24,6 +24,8 @@ from gpuform.schemas.rehearsal import (
 )
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
+from gpuform.stacks.operations import automation
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.rehearsing.advice import (
     Alternative,
@@ -31,6 +33,7 @@ from gpuform.stacks.rehearsing.advice import (
     list_alternatives,
     write_alternative,
 )
+from gpuform.stacks.rehearsing.drift import ObservedNodes, break_observed_nodes
 from gpuform.stacks.rehearsing.fleet import (
     FleetRecorder,
     FleetState,
@@ -66,6 +69,8 @@ LONGEST_SKIP_S: Final = 300.0
 """How long a wait lasts at most while no object of the emulator changes."""
 MOST_ALTERNATIVES: Final = 6
 """How many other declarations one process rehearses."""
+BROKEN_FOR_S: Final = 3600.0
+"""How long the nodes that the plan knows as broken have been broken when the plan begins."""
 UNDISTURBED: Final = Hazard(kind=HazardKind.NONE, description="nothing goes wrong")
 _NAME_PROPERTIES: Final = ("cluster_name", "cluster_fabric_name", "name")
 
@@ -83,6 +88,7 @@ class RehearsalSpec:
         seed: the seed of the emulator.
         share, shares: the process plays every play whose number leaves `share` when divided by
             `shares`.
+        nodes: the nodes of each resource that the platform has last reported, by URN.
     """
 
     case: CaseRunSpec
@@ -92,6 +98,7 @@ class RehearsalSpec:
     seed: int
     share: int = 0
     shares: int = 1
+    nodes: Mapping[str, ObservedNodes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +178,12 @@ class _ShareRehearsal:
     def prepare(cls, spec: RehearsalSpec, server: Server) -> "_ShareRehearsal":
         """Create the stack and its objects on the emulator, with the jobs that the plan names."""
         selected = CaseStack(spec.case, lambda _plan: None).prepare(server)
+        failed_nodes = _break_nodes(spec, server, selected)
         jobs = list(_start_known_jobs(server, spec.plan))
         folder = spec.case.folder
-        player = PlanPlayer(server, selected, spec.options, folder, folder / "state")
+        player = PlanPlayer(
+            server, selected, spec.options, folder, folder / "state", failed_nodes=failed_nodes
+        )
         return cls(spec, server, player, jobs)
 
     def play_share(self, send: Callable[[object], None]) -> ShareReport:
@@ -326,7 +336,7 @@ class _ShareRehearsal:
         }
         if not numbers:
             return {}
-        return self.player.take_kill_snapshots(sorted(numbers), FleetRecorder(self.server.app))
+        return self.player.take_kill_snapshots(sorted(numbers), self.player.create_recorder())
 
     def _play_hazard(self, play: HazardPlay, kills: KillSnapshots) -> HazardOutcome:
         """Play one hazard from the plan's start, and return the outcome."""
@@ -336,7 +346,7 @@ class _ShareRehearsal:
             return self._build_outcome(
                 play, self.player.play_after_kill(snapshot, samples), self.jobs
             )
-        recorder = FleetRecorder(self.server.app)
+        recorder = self.player.create_recorder()
         injector = HazardInjector(self.server, play, recorder, self._find_excused(play))
         played = self.player.play(
             injector.build_interruption(),
@@ -353,7 +363,7 @@ class _ShareRehearsal:
             return {}
         self.player.restore(self.player.start)
         self.server.clock.advance_to(play.point.at)
-        return find_credit_loss(self.server, self._learned.before, FleetRecorder(self.server.app))
+        return find_credit_loss(self.server, self._learned.before, self.player.create_recorder())
 
     def _build_outcome(
         self, play: HazardPlay, played: PlayedRun, jobs: Sequence[StartedJob]
@@ -402,6 +412,23 @@ class _ShareRehearsal:
                 currency, price = self._prices[platform]
                 costs[currency] = round(costs.get(currency, 0.0) + extra_hours * price, 2)
         return costs
+
+
+def _break_nodes(
+    spec: RehearsalSpec, server: Server, selected: SelectedStack
+) -> frozenset[tuple[str, str, str]]:
+    """Break the nodes that do not work by the last report, and return them.
+
+    The state of the stack has their faults then, as after a refresh.
+    """
+    fleet = FleetRecorder(server.app).read(server.clock.now())
+    owners = _find_owners(selected.open().snapshot.resources, {*fleet.working})
+    broken = break_observed_nodes(server, spec.nodes, owners, fleet)
+    if broken:
+        # A node that has just failed may be back in a moment, and counts as healthy for a while.
+        server.clock.advance_to(server.clock.now() + BROKEN_FOR_S)
+        automation.refresh(selected, RunOptions(allow=spec.options.allow))
+    return broken
 
 
 _PAID_KINDS: Final = ("clusters", "volumes")

@@ -105,6 +105,7 @@ def _format_undisturbed(rehearsal: Rehearsal) -> Iterator[str]:
             f"played: {rehearsal.played_changes} of {counted(rehearsal.changes, 'change')}, the "
             "first and the largest of each kind; losses are those of these changes alone"
         )
+    yield from (f"begins with what the refresh has found: {fact}" for fact in rehearsal.drift)
     yield from (
         f"the rehearsal differs from the plan: {difference}" for difference in rehearsal.differences
     )

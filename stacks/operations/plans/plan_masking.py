@@ -35,8 +35,13 @@ def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
         )
         for change in plan.changes
     ]
+    drift = tuple(
+        _copy_with(item, changes=tuple(_mask_change(c, redactor) for c in item.changes))
+        for item in plan.drift
+    )
     return _copy_with(
         plan,
+        drift=drift,
         changes=tuple(changes),
         outputs=tuple(_mask_change(output, redactor) for output in plan.outputs),
         unchecked=tuple(redactor.redact(note) for note in plan.unchecked),

@@ -7,8 +7,15 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.resource_facts import Notice, NoticeKind
+from gpuform.schemas.plan import (
+    OutputChange,
+    Plan,
+    PlanAction,
+    PlanReason,
+    ResourceChange,
+    ResourceDrift,
+)
+from gpuform.schemas.resource_facts import NodeHealth, Notice, NoticeKind
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -21,6 +28,7 @@ from gpuform.stacks.engine.planning import (
     build_relations,
 )
 from gpuform.stacks.engine.urn import is_noise, name_of
+from gpuform.stacks.pricing.usage import list_entry_nodes
 from gpuform.stacks.review.value_text import list_output_changes
 
 _REASONS = {
@@ -39,6 +47,7 @@ class RunRecord:
     _operation: str = ""
     _counted_steps: dict[tuple[str, Op], Step] = field(default_factory=dict)
     _deleted_for_replacements: dict[str, Step] = field(default_factory=dict)
+    _drift: dict[str, ResourceDrift] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Prelude):
@@ -64,6 +73,8 @@ class RunRecord:
             self._counted_steps[step.urn, Op.DELETE] = deletion
         elif self._is_counted(step):
             self._counted_steps[step.urn, step.op] = step
+        elif step.op is Op.REFRESH and step.result_op is not Op.SAME and step.change is not None:
+            self._drift[step.urn] = _build_drift(step, step.change)
 
     def _is_counted(self, step: Step) -> bool:
         """Return False for Pulumi's own types, physical steps and a refresh before an update."""
@@ -112,6 +123,8 @@ class RunRecord:
             "outputs": outputs,
             "notices": notices,
             "stack_references": outcome.stack_references,
+            # Objects are read side by side: equal plans have one order.
+            "drift": tuple(self._drift[urn] for urn in sorted(self._drift)),
         }
         if unchanged_count := self.counts.get(str(Op.SAME)):
             updates["summary"] = {**plan.summary, PlanAction.SAME: unchanged_count}
@@ -142,6 +155,21 @@ class RunRecord:
             # A step without a change of a provider is that of a component.
             if step.change is None and step.op in _REASONS
         ]
+
+
+def _build_drift(step: Step, change: ResourceChange) -> ResourceDrift:
+    """Return what a refresh has found of a resource that is gone or changed."""
+    if step.new is None:
+        return ResourceDrift(urn=step.urn, is_gone=True)
+    nodes = list_entry_nodes(step.new)
+    return ResourceDrift(
+        urn=step.urn,
+        changes=change.changes,
+        nodes=len(nodes) if nodes or (step.old and list_entry_nodes(step.old)) else None,
+        failed_nodes=tuple(
+            node.name for node in nodes if node.health_state is NodeHealth.UNHEALTHY
+        ),
+    )
 
 
 def _set_expired_reason(change: ResourceChange) -> ResourceChange:
