@@ -30,6 +30,7 @@ _SIGN_IN_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "google": ("GCP_WORKLOAD_IDENTITY_PROVIDER", "GCP_SERVICE_ACCOUNT"),
 }
 _GPUFORM_VARIABLES: Final = ("AWS_REGION", "AZURE_STORAGE_ACCOUNT")
+_INDEX_VARIABLE: Final = "PIP_INDEX_URL"
 _VAULT_SECRETS: Final = ("VAULT_ADDR", "VAULT_TOKEN")
 _READ_ONLY: Final = "_READ_ONLY"
 _WRITING_KEYS: Final = (
@@ -139,7 +140,8 @@ class Repository:
 class WorkflowSettings:
     """What decides the text of a set of workflows.
 
-    With `rehearses` the plan of a pull request is rehearsed.
+    With `rehearses` the plan of a pull request is rehearsed. With `vendored` the jobs install
+    gpuform from a wheel in the project, and else the versions and hashes of requirements.lock.
     """
 
     code_host: CodeHostName
@@ -147,6 +149,12 @@ class WorkflowSettings:
     branch: str
     clouds: Clouds
     rehearses: bool = False
+    vendored: bool = True
+
+    @property
+    def extras(self) -> list[str]:
+        """Return the extras of gpuform that the jobs need."""
+        return [*self.clouds.extras, *(["emulator"] if self.rehearses else [])]
 
 
 def render_workflows(repository: Repository, settings: WorkflowSettings) -> dict[str, str]:
@@ -170,7 +178,7 @@ def render_workflows(repository: Repository, settings: WorkflowSettings) -> dict
         "branch": branch,
         "directory": directory,
         "prefix": "" if directory == "." else f"{directory}/",
-        **_VALUE_BUILDERS[code_host](settings.clouds),
+        **_VALUE_BUILDERS[code_host](settings),
     }
     environment = Environment(  # noqa: S701 - YAML, with values checked above
         loader=FileSystemLoader(_TEMPLATE_FOLDER / code_host),
@@ -184,12 +192,15 @@ def render_workflows(repository: Repository, settings: WorkflowSettings) -> dict
     return {path: environment.get_template(name).render(values) for path, name in targets.items()}
 
 
-def _build_github_values(clouds: Clouds) -> dict[str, Any]:
+def _build_github_values(settings: WorkflowSettings) -> dict[str, Any]:
     """Return the values of GitHub's workflow templates: sign-in steps, secrets and variables.
 
     `identity` is a function of the indentation. Without clouds, sign-in and identity are empty.
     """
+    clouds = settings.clouds
     names = (*_CREDENTIALS, *clouds.credentials)
+    index = [] if settings.vendored else [_INDEX_VARIABLE]
+    variables = [*clouds.iterate_environment(), *index]
     parts = ["setup.yml", *(f"sign-in-{cloud}.yml" for cloud in clouds.names)]
     sign_in_comment = (
         f"\n#   variables {', '.join(clouds.variables)}\n#             {_SIGN_IN_PURPOSE}"
@@ -199,7 +210,9 @@ def _build_github_values(clouds: Clouds) -> dict[str, Any]:
         # GitHub gives a job the token for the sign-in only with this permission.
         return f"\n{' ' * indent}id-token: write # to sign in" if clouds.names else ""
 
-    setup = "\n".join(_read_template_part("github", name) for name in parts)
+    setup = "\n".join(_read_template_part("github", name) for name in parts).replace(
+        "[[ requirements ]]", _render_requirements(settings)
+    )
     no_credentials = "persist-credentials: false"
     history = f"{no_credentials}\n          fetch-depth: 0 # the base branch: its gates judge"
     return {
@@ -211,12 +224,25 @@ def _build_github_values(clouds: Clouds) -> dict[str, Any]:
         "read_only_credentials": _use_read_only(_render_github_credentials(names)),
         "read_only_names": _list_read_only_names(clouds),
         "environment": "".join(
-            f"\n  {variable}: ${{{{ vars.{variable} }}}}"
-            for variable in clouds.iterate_environment()
+            f"\n  {variable}: ${{{{ vars.{variable} }}}}" for variable in variables
         ),
         "identity": render_identity,
-        "sign_in": sign_in_comment if clouds.names else "",
+        "sign_in": (sign_in_comment if clouds.names else "")
+        + _render_index_comment(settings, "variable  "),
     }
+
+
+def _render_index_comment(settings: WorkflowSettings, prefix: str) -> str:
+    """Return a comment line about the package index of the jobs, or nothing without one."""
+    line = f"\n#   {prefix}{_INDEX_VARIABLE:<26} your package index; not set, it is pip's own"
+    return "" if settings.vendored else line
+
+
+def _render_requirements(settings: WorkflowSettings) -> str:
+    """Return the arguments of `pip install` for the requirements of the project."""
+    if settings.vendored:
+        return "--requirement requirements.txt"
+    return "--require-hashes --requirement requirements.lock"
 
 
 def _render_github_credentials(names: Iterable[str]) -> str:
@@ -276,8 +302,9 @@ def list_ci_checklist(code_host: CodeHostName, clouds: Clouds, branch: str) -> l
     ]
 
 
-def _build_gitlab_values(clouds: Clouds) -> dict[str, Any]:
+def _build_gitlab_values(settings: WorkflowSettings) -> dict[str, Any]:
     """Return the values of GitLab's pipeline template; `identity` is empty without clouds."""
+    clouds = settings.clouds
     needed = (*clouds.variables, *clouds.credentials)
     sign_in_comment = (
         f"\n#   {', '.join(needed)}\n#                              {_SIGN_IN_PURPOSE}"
@@ -290,15 +317,16 @@ def _build_gitlab_values(clouds: Clouds) -> dict[str, Any]:
             f'        export {name}="${name}{_READ_ONLY}"' for name in _list_twins(clouds)
         ),
         "identity": identity if clouds.names else "",
+        "requirements": _render_requirements(settings),
         "signing": "".join(
             "\n" + _read_template_part("gitlab", f"sign-in-{cloud}.yml") for cloud in clouds.names
         ),
-        "sign_in": sign_in_comment if needed else "",
+        "sign_in": (sign_in_comment if needed else "") + _render_index_comment(settings, ""),
     }
 
 
 _SIGN_IN_PURPOSE: Final = "by which the jobs sign in to the cloud of the state and of its secrets"
-_VALUE_BUILDERS: Final[Mapping[CodeHostName, Callable[[Clouds], dict[str, Any]]]] = {
+_VALUE_BUILDERS: Final[Mapping[CodeHostName, Callable[[WorkflowSettings], dict[str, Any]]]] = {
     "github": _build_github_values,
     "gitlab": _build_gitlab_values,
 }

@@ -1,157 +1,17 @@
-"""Create new projects from the templates in `templates/`, for `gpuform new`.
+"""Create new projects from the templates in `templates/`, for `gpuform new`."""
 
-`require_gpuform` adds gpuform's wheel to a project for CI jobs, because no package index has
-gpuform.
-"""
-
-import base64
-import hashlib
-import importlib.metadata
 import json
 import re
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from gpuform import schemas
 from gpuform.providers.platform import list_own_platforms, platforms
+from gpuform.stacks.ci_requirements import EMPTY_REQUIREMENTS, REQUIREMENTS_FILE
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import NAME, yaml_text
-
-_DISTRIBUTION: Final = "gpuform"
-WHEEL_FOLDER: Final = "wheels"
-"""The folder of the wheel in a project."""
-_PACKAGES: Final = ("docs", "schemas", "providers", "stacks")
-_DATA_PATTERNS: Final = (
-    "docs/*.md",
-    "docs/*/*.md",
-    "docs/*/*/*.md",
-    "docs/*/*/*/*.md",
-    "py.typed",
-    "schemas/topology.schema.json",
-    "providers/plugin/schema.json",
-    "stacks/*/templates/*",
-    "stacks/templates/*/*",
-    "stacks/workflows/*/*",
-)
-"""The packages' files beside the modules."""
-_FILE_TIME: Final = (1980, 1, 1, 0, 0, 0)  # ZIP's earliest time
-
-
-def build_wheel_name() -> str:
-    """Return the file name of the wheel, which contains the version."""
-    return f"{_DISTRIBUTION}-{importlib.metadata.version(_DISTRIBUTION)}-py3-none-any.whl"
-
-
-def write_wheel(folder: Path) -> Path:
-    """Write the wheel into a folder, in the place of any other version; return the path.
-
-    Equal versions give equal bytes.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for other in folder.glob(f"{_DISTRIBUTION}-*.whl"):
-        other.unlink()
-    files = dict(_iterate_package_files())
-    metadata_folder = f"{_DISTRIBUTION}-{importlib.metadata.version(_DISTRIBUTION)}.dist-info"
-    files |= {f"{metadata_folder}/{name}": text.encode() for name, text in _iterate_metadata()}
-    lines = [_render_record_line(name, data) for name, data in sorted(files.items())]
-    record_path = f"{metadata_folder}/RECORD"
-    # The wheel format lists RECORD itself without digest and length.
-    files[record_path] = "".join([*lines, f"{record_path},,\n"]).encode()
-    path = folder / build_wheel_name()
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
-        for name, data in sorted(files.items()):
-            # A fixed time and mode, so that the same gpuform gives the same bytes.
-            entry = zipfile.ZipInfo(name, _FILE_TIME)
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-            packed.writestr(entry, data)
-    return path
-
-
-def _iterate_package_files() -> Iterator[tuple[str, bytes]]:
-    """Yield the packages' files, wherever the packages are: a clone has them side by side."""
-    for package in _PACKAGES:
-        for root in map(Path, import_module(f"{_DISTRIBUTION}.{package}").__path__):
-            for path in sorted(root.rglob("*")):
-                package_path = Path(package) / path.relative_to(root)
-                if path.is_file() and (
-                    path.suffix == ".py" or any(map(package_path.match, _DATA_PATTERNS))
-                ):
-                    yield f"{_DISTRIBUTION}/{package_path.as_posix()}", path.read_bytes()
-
-
-def _iterate_metadata() -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of the files in the wheel's `.dist-info` folder, except RECORD."""
-    distribution = importlib.metadata.distribution(_DISTRIBUTION)
-    # A clone in editable mode has an .egg-info folder, which has PKG-INFO instead.
-    yield "METADATA", str(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO"))
-    yield (
-        "WHEEL",
-        "Wheel-Version: 1.0\nGenerator: gpuform\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    )
-    groups = sorted({entry_point.group for entry_point in distribution.entry_points})
-    yield (
-        "entry_points.txt",
-        "\n".join(
-            f"[{group}]\n"
-            + "".join(
-                f"{entry_point.name} = {entry_point.value}\n"
-                for entry_point in distribution.entry_points.select(group=group)
-            )
-            for group in groups
-        ),
-    )
-    licence = distribution.read_text("licenses/LICENSE")
-    if licence:
-        yield "licenses/LICENSE", licence
-
-
-def _render_record_line(name: str, data: bytes) -> str:
-    """Render the line of a file in the wheel's RECORD: name, SHA-256 and size."""
-    # The wheel format wants base64 for URLs, without padding.
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    return f"{name},sha256={digest},{len(data)}\n"
-
-
-REQUIREMENTS_FILE: Final = "requirements.txt"
-EMPTY_REQUIREMENTS: Final = f"""\
-# Packages that the program needs. gpuform is on no package index: `gpuform new ci` writes its wheel
-# into {WHEEL_FOLDER}/ and adds it here.
-"""
-_GPUFORM_LINE: Final = re.compile(
-    rf"\s*({_DISTRIBUTION}\s*(\[[^\]]*\])?\s*([=<>~!@;#].*)?|\./{WHEEL_FOLDER}/{_DISTRIBUTION}-.*)"
-)
-
-
-def require_gpuform(project: Path, extras: Iterable[str]) -> Iterator[Path]:
-    """Add the running gpuform to a project's requirements, as a wheel in the project.
-
-    Other requirements stay. Return the written files.
-
-    Raises:
-        EngineError: a file cannot be read or written.
-    """
-    file = project / REQUIREMENTS_FILE
-    try:
-        requirements = file.read_text(encoding="utf-8") if file.exists() else EMPTY_REQUIREMENTS
-        wheel = write_wheel(project / WHEEL_FOLDER)
-        extra_names = ",".join(extras)
-        line = f"./{WHEEL_FOLDER}/{wheel.name}" + (f"[{extra_names}]" if extra_names else "")
-        other_lines = [
-            other_line
-            for other_line in requirements.splitlines()
-            if not _GPUFORM_LINE.fullmatch(other_line)
-        ]
-        file.write_text("\n".join([*other_lines, line]) + "\n", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise EngineError(f"{error.filename} cannot be written: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise EngineError(f"{file} is not UTF-8 text (byte {error.start})") from error
-    return iter((wheel, file))
-
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SCHEMA: Final = ".gpuform/topology.schema.json"

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import yaml
 
+from gpuform.stacks.ci_requirements import LOCK_FILE, REQUIREMENTS_FILE
 from gpuform.stacks.ci_workflows import WRITING_NAMES, Repository
 from gpuform.stacks.doctor.findings import Finding, Level
 
@@ -88,7 +89,9 @@ def _examine_owners(repository: Repository) -> Iterator[Finding]:
         line.split()[0] for text in owned for line in text.splitlines() if len(line.split()) > 1
     ]
     workflows = ".gitlab-ci.yml" if (repository.root / ".gitlab-ci.yml").is_file() else ".github"
-    needed = [workflows, "gates.yaml", "requirements.txt", "CODEOWNERS"]
+    has_lock = (repository.project / LOCK_FILE).is_file()
+    requirements = [REQUIREMENTS_FILE, *([LOCK_FILE] if has_lock else [])]
+    needed = [workflows, "gates.yaml", *requirements, "CODEOWNERS"]
     missing = [
         name
         for name in needed

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
-from gpuform.stacks.ci_workflows import (
-    Clouds,
-    Repository,
-    WorkflowSettings,
-    list_ci_checklist,
-    render_workflows,
-)
+from gpuform.stacks.ci_requirements import Requirements
+from gpuform.stacks.ci_upgrade import get_version, plan_ci_files, plan_upgrade
+from gpuform.stacks.ci_workflows import Clouds, Repository, WorkflowSettings, list_ci_checklist
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
@@ -23,7 +20,7 @@ from gpuform.stacks.engine.project import (
     format_set_command,
 )
 from gpuform.stacks.engine.store import get_backend_url
-from gpuform.stacks.new_project import require_gpuform, write_files
+from gpuform.stacks.new_project import write_files
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.review.value_text import counted
 
@@ -69,6 +66,17 @@ from gpuform.stacks.review.value_text import counted
     is_flag=True,
     help="For ci: rehearse the plan of each pull request, as `preview --rehearse` does.",
 )
+@click.option(
+    "--vendor/--no-vendor",
+    default=None,
+    help="For ci: install gpuform from a wheel in git, or by the hashes of requirements.lock from "
+    "your package index; default: as this gpuform was installed.",
+)
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="For ci: change the files to this version of gpuform, with their settings and your edits.",
+)
 @add_stack_flags
 def new(  # noqa: PLR0913, PLR0917 - the flags
     template: str | None,
@@ -81,13 +89,16 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     branch: str,
     backend: str | None,
     rehearse: bool,
+    vendor: bool | None,
+    upgrade: bool,
 ) -> None:
     """Create a project that runs at once from a template, or list the templates.
 
     `gpuform new ci` writes workflows for the repository around a project: plan and comment on a
     pull request, a check before the merge, apply of the reviewed plan, scheduled drift and orphans.
-    The jobs install the gpuform that wrote them, from a wheel in the project, and sign in to the
-    cloud of the state and of its secrets without a stored key.
+    The jobs install the gpuform that wrote them: from your package index with hashes, or from a
+    wheel in the project. They sign in to the cloud of the state and of its secrets without a stored
+    key. Run it with --upgrade after an upgrade of gpuform: it keeps your edits.
 
     The folder must be empty except for hidden files, unless --force is given. The new project runs
     on the emulator without changes; `pulumi up` works in it, too.
@@ -97,14 +108,21 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
       gpuform new
       gpuform new together-training --dir training
       gpuform new ci --forge github --stack prod --backend s3://team-state
+      gpuform new ci --upgrade
     """
     with open_session() as session:
         if template is None:
             _print_templates(session)
             return
         # Not a template: the workflow files are added to a project that exists.
+        if template == "ci" and upgrade:
+            _reject_settings(session)
+            upgrade_ci_workflows(session, directory, vendor=vendor)
+            return
         if template == "ci":
-            options = WorkflowOptions(session.stack or "prod", branch, forge, backend, rehearse)
+            options = WorkflowOptions(
+                session.stack or "prod", branch, forge, backend, rehearse, vendor
+            )
             write_ci_workflows(session, directory, options, force=force)
             return
         from gpuform.stacks.new_project import (  # noqa: PLC0415 - the engine, not for help
@@ -153,13 +171,14 @@ _NEXT_STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class WorkflowOptions:
-    """The options of CI workflows; `forge` and `backend` None are derived from the project."""
+    """The options of CI workflows; `forge`, `backend` and `vendor` None are derived."""
 
     stack: str
     branch: str
     forge: CodeHostName | None = None
     backend: str | None = None
     rehearse: bool = False
+    vendor: bool | None = None
 
 
 def write_ci_workflows(
@@ -181,14 +200,15 @@ def write_ci_workflows(
     provider = StackSettings.load(project, options.stack).secrets_provider
     clouds = Clouds.from_urls((backend, provider))
     settings = WorkflowSettings(forge, options.stack, options.branch, clouds, options.rehearse)
-    files = render_workflows(repository, settings)
+    record, requirements = plan_ci_files(
+        repository, settings, session.environ, vendor=options.vendor
+    )
+    files = record.sets[-1].files
     write_files(repository.root, files, force=force)
-    for name in files:
+    others = [*requirements.write(repository.project), record.save(repository.project)]
+    for name in [*files, *(str(file.relative_to(repository.root)) for file in others)]:
         session.screen.print(f"Wrote in {repository.root}: {name}")
-    # The jobs install gpuform from the project's requirements.
-    extras = [*clouds.extras, *(["emulator"] if options.rehearse else [])]
-    for file in require_gpuform(repository.project, extras):
-        session.screen.print(f"Wrote in {repository.root}: {file.relative_to(repository.root)}")
+    _print_vendor_reason(session, requirements)
     session.screen.print(f"The first lines of {next(iter(files))} list {_NEXT_STEPS[forge]}.")
     session.screen.print("Create these before the first pull request:")
     for item in list_ci_checklist(forge, clouds, options.branch):
@@ -198,6 +218,47 @@ def write_ci_workflows(
             f"warning: the state is in {backend}, which no job can reach: use a bucket, and "
             "run the command again with --force --backend URL (s3://, gs:// or azblob://)"
         )
+
+
+def _print_vendor_reason(session: Session, requirements: Requirements) -> None:
+    """Print why the jobs install a wheel in git, if nobody has asked for that."""
+    consequence = "the jobs install the wheel in git, and other packages without hashes"
+    if requirements.is_fallback:
+        session.screen.warn(f"warning: {requirements.vendor_reason}: {consequence}")
+    elif requirements.vendor_reason:
+        session.screen.print(f"{requirements.vendor_reason}: {consequence}.")
+
+
+def _reject_settings(session: Session) -> None:
+    """Raise UsageError if flags beside --upgrade would change the recorded settings."""
+    context = click.get_current_context()
+    names = ("forge", "branch", "backend", "rehearse", "force", "python", "name", "description")
+    given = [
+        name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given or session.stack:
+        raise click.UsageError(
+            f"--upgrade cannot be combined with --{(given or ['stack'])[0]}: it keeps the settings "
+            "of the files"
+        )
+
+
+def upgrade_ci_workflows(session: Session, directory: Path, *, vendor: bool | None) -> None:
+    """Change the workflows of a project to the running version, and print what happened.
+
+    Raises:
+        UpgradeConflict: edits and the new version change the same lines. The files are written,
+            with markers around these lines.
+    """
+    repository = Repository.find(directory)
+    upgrade = plan_upgrade(repository, session.environ, vendor=vendor)
+    others = upgrade.write(repository)
+    session.screen.print(f"The workflows are those of gpuform {get_version()}:")
+    for file in upgrade.files:
+        session.screen.print(f"  {file.path}: {file.outcome}")
+    for path in others:
+        session.screen.print(f"  {path.relative_to(repository.root)}: written")
+    upgrade.reject_conflicts()
 
 
 def _find_code_host(root: Path) -> CodeHostName:

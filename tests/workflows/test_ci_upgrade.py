@@ -1,0 +1,189 @@
+"""`gpuform new ci --upgrade`: the files of a newer version, with the edits of users."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from gpuform.stacks.ci_upgrade import CiRecord, UpgradeConflict, plan_upgrade
+from gpuform.stacks.ci_workflows import Repository
+from gpuform.stacks.cli.app import cli
+from gpuform.stacks.engine.errors import EngineError
+
+WORKFLOW = ".github/workflows/gpuform.yml"
+EXPIRE = ".github/workflows/gpuform-expire.yml"
+RETENTION = "retention-days: 30"
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "infra").mkdir()
+    (tmp_path / "infra/Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    return tmp_path
+
+
+@pytest.fixture
+def invoke(root: Path) -> Invoke:
+    def new_ci(*flags: str) -> Result:
+        arguments = ["new", "ci", "--dir", str(root / "infra"), *flags]
+        return CliRunner().invoke(cli, arguments, prog_name="gpuform")
+
+    return new_ci
+
+
+@pytest.fixture
+def written(root: Path, invoke: Invoke) -> Path:
+    """Return a repository in which `gpuform new ci` has written workflows for GitHub."""
+    flags = ["--forge", "github", "--stack", "dev", "--branch", "trunk", "--backend", "s3://b"]
+    ended = invoke(*flags)
+    assert ended.exit_code == 0, ended.output
+    return root
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def pretend_older(root: Path, old: str, new: str, *, files: bool = True) -> None:
+    """Let an earlier version have written `new` where this version writes `old`."""
+    record = root / "infra/.gpuform-ci.yaml"
+    edit(record, old, new)
+    record.write_text(record.read_text().replace("version: 0.1.0", "version: 0.0.9"))
+    if files:
+        edit(root / WORKFLOW, old, new)
+
+
+def test_edits_and_changes_of_the_new_version_are_both_kept(written: Path, invoke: Invoke) -> None:
+    as_written = (written / WORKFLOW).read_text()
+    pretend_older(written, RETENTION, "retention-days: 7")
+    edit(written / WORKFLOW, "timeout-minutes: 360", "timeout-minutes: 400")
+
+    ended = invoke("--upgrade")
+
+    assert ended.exit_code == 0, ended.output
+    assert f"{WORKFLOW}: merged with your edits" in ended.output
+    assert f"{EXPIRE}: unchanged" in ended.output
+    expected = as_written.replace("timeout-minutes: 360", "timeout-minutes: 400")
+    assert (written / WORKFLOW).read_text() == expected
+    (upgraded,) = CiRecord.load(written / "infra").sets
+    assert (upgraded.version, upgraded.files[WORKFLOW]) == ("0.1.0", as_written)
+    assert (upgraded.settings.stack, upgraded.settings.branch) == ("dev", "trunk")
+
+
+def test_a_conflict_keeps_both_sides_and_names_its_line(written: Path, invoke: Invoke) -> None:
+    pretend_older(written, RETENTION, "retention-days: 7", files=False)
+    edit(written / WORKFLOW, RETENTION, "retention-days: 90")
+
+    ended = invoke("--upgrade")
+
+    assert ended.exit_code == 1
+    lines = (written / WORKFLOW).read_text().splitlines()
+    number = lines.index("<<<<<<< yours") + 1
+    assert f"change the same lines: {WORKFLOW}:{number}\n" in ended.output
+    assert [line.strip() for line in lines[number : number + 6]] == [
+        *("retention-days: 90", "||||||| gpuform 0.0.9", "retention-days: 7"),
+        *("=======", RETENTION, ">>>>>>> gpuform 0.1.0"),
+    ]
+
+    again = invoke("--upgrade")
+    assert again.exit_code == 1
+    assert f"{WORKFLOW}:{number}: a conflict of an earlier upgrade is still there" in again.output
+
+
+def test_a_refused_upgrade_writes_nothing(written: Path) -> None:
+    pretend_older(written, "timeout-minutes: 120", "timeout-minutes: 60", files=False)
+    with (written / WORKFLOW).open("a") as file:
+        file.write("<<<<<<< yours\n")
+    before = {path: path.read_bytes() for path in written.rglob("*") if path.is_file()}
+    with pytest.raises(UpgradeConflict):
+        plan_upgrade(Repository.find(written / "infra"), {}, vendor=None)
+    assert {path: path.read_bytes() for path in written.rglob("*") if path.is_file()} == before
+
+
+def test_a_removed_file_stays_removed_and_an_edited_one_that_is_no_longer_written_stays(
+    written: Path,
+) -> None:
+    record = written / "infra/.gpuform-ci.yaml"
+    document = yaml.safe_load(record.read_text())
+    files = document["sets"][0]["files"]
+    files[EXPIRE] = files[EXPIRE].replace("timeout-minutes: 120", "timeout-minutes: 60")
+    files |= {"old.yml": "old\n", "mine.yml": "old\n", "gone.yml": "old\n"}
+    del files[".github/workflows/gpuform-repair.yml"]
+    record.write_text(yaml.safe_dump(document))
+    (written / EXPIRE).unlink()
+    (written / ".github/workflows/gpuform-repair.yml").unlink()
+    (written / "old.yml").write_text("old\n")
+    (written / "mine.yml").write_text("old\nmine\n")
+
+    repository = Repository.find(written / "infra")
+    upgrade = plan_upgrade(repository, {}, vendor=None)
+    upgrade.write(repository)
+
+    outcomes = {file.path: file.outcome.partition(":")[0] for file in upgrade.files}
+    assert outcomes == {
+        WORKFLOW: "unchanged",
+        ".github/workflows/gpuform-drift.yml": "unchanged",
+        EXPIRE: "left out, because you have removed it",
+        "old.yml": "removed",
+        "mine.yml": "kept with your edits",
+        "gone.yml": "unchanged",
+        ".github/workflows/gpuform-repair.yml": "new",
+    }
+    assert not (written / EXPIRE).exists()
+    assert not (written / "old.yml").exists()
+    assert (written / "mine.yml").read_text() == "old\nmine\n"
+    assert (written / ".github/workflows/gpuform-repair.yml").exists()
+
+
+def test_workflows_of_two_code_hosts_are_upgraded_together(written: Path, invoke: Invoke) -> None:
+    assert invoke("--forge", "gitlab", "--rehearse").exit_code == 0
+    requirements = (written / "infra/requirements.txt").read_text()
+    assert "[cloud,emulator]" in requirements
+    edit(written / ".gitlab-ci.yml", "expire_in: 30 days", "expire_in: 60 days")
+
+    ended = invoke("--upgrade")
+
+    assert ended.exit_code == 0, ended.output
+    assert len(CiRecord.load(written / "infra").sets) == 2
+    assert "expire_in: 60 days" in (written / ".gitlab-ci.yml").read_text()
+    assert (written / "infra/requirements.txt").read_text() == requirements
+
+
+def test_a_second_code_host_cannot_install_gpuform_in_another_way(
+    written: Path, invoke: Invoke
+) -> None:
+    edit(written / "infra/.gpuform-ci.yaml", "vendored: true", "vendored: false")
+    ended = invoke("--forge", "gitlab", "--vendor")
+    assert ended.exit_code == 1
+    assert f"{WORKFLOW} installs gpuform in another way" in ended.output
+    assert "gpuform new ci --upgrade --vendor" in ended.output
+    assert not (written / ".gitlab-ci.yml").exists()
+
+
+def test_without_a_record_an_upgrade_is_refused(root: Path, invoke: Invoke) -> None:
+    ended = invoke("--upgrade")
+    assert ended.exit_code == 1
+    assert ".gpuform-ci.yaml is missing" in ended.output
+    assert "gpuform new ci --force" in ended.output
+
+
+@pytest.mark.parametrize("text", ["sets: [{version: 1.0, colour: red}]", "a: [", "- 1"])
+def test_a_record_of_another_format_is_refused(root: Path, text: str) -> None:
+    (root / "infra/.gpuform-ci.yaml").write_text(text)
+    with pytest.raises(EngineError, match=r"\.gpuform-ci\.yaml (has an unknown|cannot be read)"):
+        CiRecord.load(root / "infra")
+
+
+@pytest.mark.parametrize("flag", [["--branch", "main"], ["--stack", "x"], ["--force"]])
+def test_flags_that_would_change_the_settings_are_refused(
+    written: Path, invoke: Invoke, flag: list[str]
+) -> None:
+    ended = invoke("--upgrade", *flag)
+    assert ended.exit_code == 2
+    assert f"--upgrade cannot be combined with {flag[0]}" in ended.output
