@@ -1,4 +1,4 @@
-"""Define the plan of several stacks, the log of a run, and `stacks.yaml`.
+"""Define the plan of several stacks and its parts, the log of a run, and `stacks.yaml`.
 
 Written and read by the multi-stack commands of `gpuform.stacks`.
 """
@@ -70,6 +70,63 @@ class StacksPlan(BaseModel):
     def has_failed(self) -> bool:
         """True if the preview of a stack has failed, so that the plan is incomplete."""
         return any(plan.errors for plan in self.plans)
+
+
+PART_VERSION: Final = "1"
+"""Increased when a reader of the old form would misread the new one."""
+
+
+class _PartModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class WavePart(_PartModel):
+    """The stacks of one wave that one runner plans."""
+
+    part: str = Field(description="Name of the part: number of the wave and of the part, as 1-2.")
+    stacks: str = Field(description="The stacks as PROJECT/STACK, with a space between them.")
+
+
+class ScheduledStack(_PartModel):
+    """A stack that is planned on one of several runners."""
+
+    name: str = Field(description="The stack as PROJECT/STACK.")
+    folder: str = Field(description="The project's folder, relative to the folder of all stacks.")
+    dependencies: tuple[str, ...] = Field(
+        default=(), description="The planned stacks that come before this one."
+    )
+
+
+class PartSchedule(_PartModel):
+    """Which stacks are planned together on several runners, and in which waves."""
+
+    format_version: Literal["1"] = Field(
+        default=PART_VERSION, description="Version of this format."
+    )
+    made_by: str = Field(description="The release that made the schedule: gpuform 0.1.0.")
+    commit: str = Field(default="", description="The commit of the stacks; empty without git.")
+    stacks: tuple[ScheduledStack, ...] = Field(description="The stacks, in their order.")
+    waves: tuple[tuple[WavePart, ...], ...] = Field(
+        description="The parts of each wave; a wave begins when the wave before has ended."
+    )
+
+
+class PlanPart(_PartModel):
+    """The sealed plan of one stack, made on one of several runners, with its planned outputs."""
+
+    format_version: Literal["1"] = Field(
+        default=PART_VERSION, description="Version of this format."
+    )
+    made_by: str = Field(description="The release that made the part: gpuform 0.1.0.")
+    commit: str = Field(default="", description="The commit of the stacks; empty without git.")
+    schedule: str = Field(description="SHA-256 of the schedule that the part belongs to.")
+    plan: Plan = Field(description="The plan of the stack.")
+    outputs: dict[str, Any] = Field(
+        default_factory=dict,
+        description="The planned outputs in the form of Pulumi's state: secrets are encrypted with "
+        "the key of the stack, unknown values have Pulumi's text for them.",
+    )
+    seal: str = Field(default="", description="Keyed digest of everything else in the part.")
 
 
 LOG_VERSION: Final = "1"

@@ -38,6 +38,11 @@ _COMMANDS = {
         "review_commands",
         "Download the reviewed plan of a pull request, to apply the plan.",
     ),
+    "plan-part": (
+        "run_commands",
+        "Plan some of several stacks on this machine, as a part of one plan.",
+    ),
+    "join": ("run_commands", "Join the parts of all stacks into one plan."),
     "up": (
         "run_commands",
         "Create, update and delete resources until they match their declarations.",

@@ -170,7 +170,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         *("preview", "up", "refresh", "destroy", "import", "drift", "expire", "repair"),
         "cancel",
     ),
-    "review": ("review", "rehearse", "fetch-plan", "graph"),
+    "review": ("review", "rehearse", "fetch-plan", "plan-part", "join", "graph"),
     "files": ("new", "validate", "test", "fmt", "convert", "console", "schema", "manifests"),
     "looking": ("status", "calendar", "explain", "logs", "notify", "doctor", "orphans", "offers"),
     "access": ("kubeconfig", "ssh-config", "connect", "export-topology"),
@@ -179,7 +179,12 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Each family with its commands. A command of `gpuform` has to be in one of them."""
 
-FURTHER: Final = frozenset({"completion", "fetch-plan", "lsp", "mcp", "plugin", "schema", "whoami"})
+FURTHER: Final = frozenset(
+    {
+        *("completion", "fetch-plan", "join", "lsp", "mcp", "plan-part", "plugin", "schema"),
+        "whoami",
+    }
+)
 """Commands that programs call, or that people call once: `gpuform --help` only names them."""
 
 TITLES: Final[Mapping[str, str]] = {

@@ -70,7 +70,7 @@ def run_command(
     if not names:
         session.screen.print("No stack is affected: nothing to do.")
         return SUCCESS
-    printer = _MultiStackPrinter(session.screen, arguments, options.save_plan or options.plan)
+    printer = MultiStackPrinter(session.screen, arguments, options.save_plan or options.plan)
     run_options = MultiStackOptions(
         options,
         names,
@@ -83,22 +83,29 @@ def run_command(
         session.verbose,
         rehearses=arguments.rehearse,
     )
+    callbacks = create_multi_stack_callbacks(printer, session, yes=arguments.yes)
+    with raise_on_signals(), trace_multi_stack_run(arguments.command, session) as traceparent:
+        result = run_multi_stack(order, replace(run_options, traceparent=traceparent), callbacks)
+    printer.print_result(result)
+    has_changes = result.plan is not None and result.plan.has_changes
+    return choose_exit_code(arguments, result.reason, has_changes=has_changes)
+
+
+def create_multi_stack_callbacks(
+    printer: "MultiStackPrinter", session: Session, *, yes: bool = True
+) -> MultiStackCallbacks:
+    """Return callbacks which print the events of a run, and ask for confirmation without `yes`."""
     ask_person = session.screen.create_passphrase_prompt()
-    callbacks = MultiStackCallbacks(
+    return MultiStackCallbacks(
         printer.print_line,
         printer.print_stack_end,
         printer.print_plan,
         # Each stack's process shows only its own stack: the multi-stack run reports the signal
         # once.
-        _ReportedSignals(session.screen),
-        None if arguments.yes else lambda plan: confirm_all_plans(session.screen, plan),
+        ReportedSignals(session.screen),
+        None if yes else lambda plan: confirm_all_plans(session.screen, plan),
         None if ask_person is None else lambda name, prompt: ask_person(f"{name}: {prompt}"),
     )
-    with raise_on_signals(), _trace_run(arguments.command, session) as traceparent:
-        result = run_multi_stack(order, replace(run_options, traceparent=traceparent), callbacks)
-    printer.print_result(result)
-    has_changes = result.plan is not None and result.plan.has_changes
-    return choose_exit_code(arguments, result.reason, has_changes=has_changes)
 
 
 def find_drift(
@@ -132,16 +139,16 @@ def find_drift(
         print_line,
         warn_of_failure,
         lambda _plan: None,
-        _ReportedSignals(session.screen),
+        ReportedSignals(session.screen),
         ask_passphrase=None
         if ask_person is None
         else lambda name, prompt: ask_person(f"{name}: {prompt}"),
     )
-    with raise_on_signals(), _trace_run("drift", session) as traceparent:
+    with raise_on_signals(), trace_multi_stack_run("drift", session) as traceparent:
         return run_multi_stack(order, replace(run_options, traceparent=traceparent), callbacks)
 
 
-def _trace_run(command: str, session: Session) -> AbstractContextManager[str]:
+def trace_multi_stack_run(command: str, session: Session) -> AbstractContextManager[str]:
     """Trace a run of several stacks, whose processes continue the trace; give its context."""
     return trace_run(f"gpuform {command} --all", "", session.environ, session.screen.warn)
 
@@ -153,7 +160,7 @@ def _choose_form(arguments: RunArguments) -> Form:
     return "json" if arguments.options.preview_only else "events"
 
 
-class _ReportedSignals(Signals):
+class ReportedSignals(Signals):
     """The signals of this process; the first one is reported on stderr."""
 
     def __init__(self, screen: Screen) -> None:
@@ -173,7 +180,7 @@ class _ReportedSignals(Signals):
 
 
 @dataclass(slots=True)
-class _MultiStackPrinter:
+class MultiStackPrinter:
     """Prints the events of a multi-stack run, as text with each stack's name, or as JSON."""
 
     screen: Screen

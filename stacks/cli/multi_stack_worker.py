@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import TextIOBase
 from pathlib import Path
-from typing import BinaryIO, Literal, TextIO, cast
+from typing import Any, BinaryIO, Literal, TextIO, cast
 
 from gpuform.providers.context import get_run_context, use_run_context
 from gpuform.schemas.plan import Plan
@@ -34,6 +34,7 @@ from gpuform.stacks.engine.planning import Diagnostic, Event, Listener
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.operations.multi_stack.parts import seal_part_fields
 from gpuform.stacks.operations.multi_stack.stack_process import (
     Cancel,
     Hello,
@@ -384,7 +385,7 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
         )
     result = run_reported_operation(selected, options, callbacks, saved_plan, task.subject)
     if options.preview_only:
-        return _report_plan(result, channel.planned_with)
+        return _report_plan(result, channel.planned_with, task.part_facts)
     print_reason(result, screen, preview_only=False)
     return TaskResult(
         code=EXIT_CODES[result.reason], reason=result.reason, summary=_summarize_result(result)
@@ -442,8 +443,10 @@ def _create_view(task: Task, options: RunOptions, screen: Screen) -> View:
     return _AppliedView(HumanView(screen, DisplayOptions(**task.view_options)), screen)
 
 
-def _report_plan(result: RunResult, planned_with: Mapping[str, str]) -> TaskResult:
-    """Return the task's result for a preview.
+def _report_plan(
+    result: RunResult, planned_with: Mapping[str, str], part_facts: Mapping[str, str]
+) -> TaskResult:
+    """Return the task's result for a preview, with the fields of a part if there are `part_facts`.
 
     A plan stopped by gates is a success here: dependents need its outputs, and the multi-stack run
     evaluates the gates.
@@ -451,11 +454,17 @@ def _report_plan(result: RunResult, planned_with: Mapping[str, str]) -> TaskResu
     if result.plan is None or result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
         message = _join_errors(result.diagnostics) or "the preview was interrupted"
         return TaskResult(code=FAILED, reason=result.reason, summary=message)
+    plan = result.seal_plan(planned_with) if result.seal_plan is not None else None
+    part_fields: dict[str, Any] = {}
+    if part_facts and plan is not None and result.final_state is not None:
+        crypter = result.final_state.stack.crypter
+        part_fields = seal_part_fields(plan, part_facts, result.planned_outputs, crypter)
     return TaskResult(
         code=SUCCESS,
         reason=result.reason,
-        plan=result.seal_plan(planned_with) if result.seal_plan is not None else None,
+        plan=plan,
         outputs=pack_outputs(result.planned_outputs),
+        part_fields=part_fields,
         summary=format_planned_operations(result.plan.summary),
     )
 

@@ -12,7 +12,9 @@ from gpuform.stacks.multi_stack.ordering import (
 from gpuform.stacks.multi_stack.reading import (
     find_project_files,
     find_workspace,
+    find_workspace_root,
     list_stacks_with_settings,
+    read_some_stacks,
     read_workspace,
     select_by_name,
 )
@@ -34,8 +36,10 @@ __all__ = [
     "find_dependants",
     "find_project_files",
     "find_workspace",
+    "find_workspace_root",
     "list_stacks_with_settings",
     "order_workspace",
+    "read_some_stacks",
     "read_workspace",
     "select_by_name",
     "select_stacks",

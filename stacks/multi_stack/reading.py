@@ -79,9 +79,7 @@ def find_workspace(
         MultiStackError: no problem was found, and neither a stacks.yaml nor a stack.
     """
     start = Path(os.path.abspath(start))  # noqa: PTH100 - Path.resolve would follow links
-    file = next(
-        (folder / FILE for folder in (start, *start.parents) if (folder / FILE).is_file()), None
-    )
+    _, file = find_workspace_root(start)
     if file is None:
         reader = _WorkspaceReader(start, environ, problems)
         stacks = reader.read_tree()
@@ -95,6 +93,42 @@ def find_workspace(
     reader = _WorkspaceReader(file.parent, environ, problems)
     members = reader.read_file(file)
     return MultiStackWorkspace(file.parent, members, file, not reader.unread, start)
+
+
+def find_workspace_root(start: Path) -> tuple[Path, Path | None]:
+    """Return the folder of the nearest stacks.yaml upwards, and the file; else `start` and None."""
+    start = Path(os.path.abspath(start))  # noqa: PTH100 - Path.resolve would follow links
+    for folder in (start, *start.parents):
+        if (folder / FILE).is_file():
+            return folder, folder / FILE
+    return start, None
+
+
+def read_some_stacks(
+    start: Path, folders: Mapping[str, str], environ: Mapping[str, str]
+) -> MultiStackWorkspace:
+    """Read only the stacks of a workspace that `folders` names, in the order of the names.
+
+    `folders` has the folder of each stack's project, relative to the workspace's folder.
+
+    Raises:
+        MultiStackError: a folder is outside of the workspace, or has no project of that name.
+    """
+    root, file = find_workspace_root(start)
+    stacks: dict[str, WorkspaceStack] = {}
+    for name, folder in folders.items():
+        project_name, _, stack = name.rpartition("/")
+        is_inside = not Path(folder).is_absolute() and ".." not in Path(folder).parts
+        path = _find_project_file(root / folder) if is_inside else None
+        project = None if path is None else load_project(path)
+        if project is None or project.name != project_name or not _STACK_NAME.fullmatch(stack):
+            raise MultiStackError(
+                f"{name}: {folder} is not the folder of this stack in {root}",
+                hint="run the command in the checkout of the commit that was planned",
+            )
+        position = SourcePosition(format_path(project.path))
+        stacks[name] = WorkspaceStack(project, stack, _get_backend_url(project, environ), position)
+    return MultiStackWorkspace(root, stacks, file, start=start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,11 @@ NOT_RUN: Final = {
     "gpuform graph | dot -Tsvg > stack.svg": "Graphviz is not everywhere",
     "gpuform fetch-plan && gpuform preview --plan plan.json": "needs a repository on GitHub",
     "gpuform fetch-plan --pull-request 12 plan.json": "needs a repository on GitHub",
+    "gpuform plan-part --waves --runners 8": "needs several stacks; guides/many-runners.md runs it",
+    "gpuform plan-part volumes/dev": "as above",
+    "gpuform plan-part training/dev report/dev --parts parts": "as above",
+    "gpuform join --save-plan plan.json": "as above",
+    "gpuform join --parts parts --detailed-exitcode": "as above",
     "gpuform review plan.json --post --label": "needs a pull request on GitHub",
     "gpuform doctor --ci": "needs the files of new ci: tests/workflows",
     'gpuform stack migrate "s3://team-state/gpu?region=eu-central-1" --stack prod': (

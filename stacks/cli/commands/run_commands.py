@@ -1,6 +1,7 @@
-"""Run `gpuform preview`, `up`, `refresh` and `destroy`.
+"""Run `gpuform preview`, `up`, `refresh` and `destroy`, and `plan-part` and `join`.
 
 Each command builds `RunArguments` and calls `stack_runs`, or `multi_stack_runs` with --all.
+`plan-part` and `join` make the plan of `preview --all` on several machines.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from gpuform.stacks.cli.flags import (
     require_checks_flag,
     yes_flag,
 )
-from gpuform.stacks.cli.session import add_stack_flags, open_session
+from gpuform.stacks.cli.session import add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.screen import display_flags, show_reads_flag, show_secrets_flag
 from gpuform.stacks.operations.runs.options import RunOptions
 
@@ -401,6 +402,114 @@ def destroy(**flags: Any) -> int:
             "--exclude-protected cannot be combined with --target, --remove or --plan"
         )
     return _run_command(RunOptions("destroy"), _set_preview_only(flags))
+
+
+_PARTS = click.option(
+    "--parts",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    default="parts",
+    show_default=True,
+    help="The folder of waves.json and of the parts.",
+)
+
+
+@click.command("plan-part")
+@click.argument("stacks", nargs=-1, metavar="STACK...")
+@_PARTS
+@click.option(
+    "--waves",
+    is_flag=True,
+    help="Plan nothing: choose the stacks, write waves.json, and print the parts of each wave as "
+    "JSON for the matrix of a CI.",
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="WHAT",
+    help="With --waves, only these stacks, as for `preview --all`; --stack NAME chooses the stacks "
+    "of this name.",
+)
+@click.option(
+    "--runners",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --waves, at most this many parts in a wave, each of several stacks; default: one "
+    "part for each stack.",
+)
+@jobs_flag
+@parallel_flag
+@_REFRESH
+@_ALLOW
+@_GATES_FROM
+@_REHEARSE
+@emulate_flag
+@add_stack_flags
+def plan_part(stacks: tuple[str, ...], parts: Path, *, waves: bool, **flags: Any) -> int:
+    """Plan some of several stacks on this machine, as a part of one plan.
+
+    With --waves the command chooses the stacks and writes waves.json. Each runner then plans the
+    stacks of one part: STACK is PROJECT/STACK. It needs waves.json and the parts of the waves
+    before, and writes the part of each stack to FOLDER/PROJECT/STACK.json. Planned outputs of the
+    stacks that a stack reads come from their parts; their secrets are encrypted. `gpuform join`
+    makes one plan of all parts.
+
+    \b
+    Examples:
+      gpuform plan-part --waves --runners 8
+      gpuform plan-part volumes/dev
+      gpuform plan-part training/dev report/dev --parts parts
+    """
+    from gpuform.stacks.cli import multi_stack_parts  # noqa: PLC0415 - the engine, not for help
+
+    filters, runners, jobs = flags["filters"], flags["runners"], flags["jobs"]
+    multi_stack_parts.require_names(stacks, waves=waves)
+    if not waves and (filters or runners):
+        raise click.UsageError("--filter and --runners require --waves")
+    with open_session() as session:
+        if waves:
+            return multi_stack_parts.write_waves(parts, filters, runners, session)
+        if session.stack is not None:
+            raise click.UsageError("--stack requires --waves: name the stacks as arguments")
+        options = RunOptions("update", preview_only=True, save_plan=parts)
+        arguments = RunArguments.from_flags(options, {**flags, "json": False})
+        return multi_stack_parts.plan_part(parts, stacks, arguments, jobs, session)
+
+
+@click.command()
+@_PARTS
+@click.option(
+    "--save-plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Save the plan to this file, for `up --all --plan FILE`; secrets are masked.",
+)
+@_EXPECT_NO_CHANGES
+@_DETAILED_EXITCODE
+@_ALLOW
+@_GATES_FROM
+@require_checks_flag
+@add_common_flags
+def join(parts: Path, **flags: Any) -> int:
+    """Join the parts of all stacks into one plan.
+
+    The plan, its review and its gates are those of `gpuform preview --all --save-plan FILE` on one
+    machine. Needs waves.json and the parts of all its stacks in FOLDER; a part that is missing, of
+    another commit or release, edited, or planned with an older part is refused. Requests no
+    platform; the states are read only for gates on the cost of stacks that are not planned.
+
+    \b
+    Examples:
+      gpuform join --save-plan plan.json
+      gpuform join --parts parts --detailed-exitcode
+    """
+    from gpuform.stacks.cli import multi_stack_parts  # noqa: PLC0415 - the engine, not for help
+
+    options = RunOptions("update", preview_only=True)
+    arguments = RunArguments.from_flags(options, {**flags, "json": False})
+    with open_session() as session:
+        return multi_stack_parts.join_parts(parts, arguments, session)
 
 
 def _set_preview_only(flags: dict[str, Any]) -> dict[str, Any]:

@@ -131,9 +131,16 @@ def open_workspace_gates(
 
 
 def assign_permissions(
-    workspace: MultiStackWorkspace, allowed: Collection[str], gates_from: str | None = None
+    workspace: MultiStackWorkspace,
+    allowed: Collection[str],
+    gates_from: str | None = None,
+    *,
+    is_complete: bool = True,
 ) -> dict[str, list[str]]:
     """Return each stack's permissions; a gate's permission only where the project has the gate.
+
+    `is_complete` is False for a workspace without some of the stacks: any of them may declare a
+    gate that is not found.
 
     Raises:
         EngineError: a permission is for a gate that no project and no stacks.yaml declares.
@@ -152,7 +159,7 @@ def assign_permissions(
             project_gate_names = {gate.permission for gate in project_gates.gates}
         assigned[name] = [*others, *sorted(project_gate_names & gate_permissions)]
         known_gates |= project_gate_names
-    if gate_permissions - known_gates:
+    if is_complete and gate_permissions - known_gates:
         raise EngineError(
             f"unknown gates: {', '.join(sorted(gate_permissions - known_gates))}",
             hint=f"the stacks' gates are {', '.join(sorted(known_gates))}"

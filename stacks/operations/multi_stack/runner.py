@@ -5,7 +5,8 @@ combined and shown, gates are evaluated over all of them, and the stacks are app
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -63,6 +64,10 @@ class MultiStackOptions:
         drift: a refresh only looks for changes made outside of Pulumi.
         traceparent: the trace context of this run, for the processes; empty without a trace.
         rehearses: the plan of each stack is rehearsed.
+        planned: the plans of other machines, which are not made again.
+        planned_elsewhere: the names of all stacks that this and other machines plan; empty where
+            one machine plans all of them.
+        part_facts: the fields that name the schedule of parts; empty where one machine plans all.
     """
 
     run: RunOptions
@@ -77,6 +82,9 @@ class MultiStackOptions:
     drift: bool = False
     traceparent: str = ""
     rehearses: bool = False
+    planned: Mapping[str, TaskResult] = field(default_factory=dict)
+    planned_elsewhere: Collection[str] = ()
+    part_facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +138,48 @@ def run_multi_stack(
     saved_plan = None if options.run.plan is None else read_stacks_plan(options.run.plan)
     if saved_plan is not None:
         names = _select_planned_names(saved_plan, order, options, names)
+    with _open_run(order, options, callbacks, names, saved_plan) as multi_stack_run:
+        return multi_stack_run.run()
+
+
+def plan_stacks(
+    order: StackOrder, options: MultiStackOptions, callbacks: MultiStackCallbacks
+) -> tuple[dict[str, TaskResult], bool]:
+    """Plan the chosen stacks as a part of a larger plan.
+
+    Returns:
+        The results of the chosen stacks by name, and whether the run was cancelled. Gates over all
+        stacks are not evaluated.
+
+    Raises:
+        EngineError: the run cannot begin.
+    """
+    names = [name for name in order.workspace.stacks if name in options.names]
+    with _open_run(order, options, callbacks, names, None) as multi_stack_run:
+        return multi_stack_run.preview()
+
+
+@contextmanager
+def _open_run(
+    order: StackOrder,
+    options: MultiStackOptions,
+    callbacks: MultiStackCallbacks,
+    names: Sequence[str],
+    saved_plan: StacksPlan | None,
+) -> "Iterator[_MultiStackRun]":
+    """Start emulators and open the processes of a run; yield the run, and close all at the end."""
+    started_names = [name for name in names if name not in options.planned]
     # Found before the first process starts: a missing virtualenv must not stop the run halfway.
-    interpreters = find_interpreters({name: order.workspace.stacks[name] for name in names})
+    interpreters = find_interpreters({name: order.workspace.stacks[name] for name in started_names})
     allowed = assign_permissions(
-        order.workspace, _get_permissions(options.run), options.run.gates_from
+        order.workspace,
+        _get_permissions(options.run),
+        options.run.gates_from,
+        is_complete=set(options.planned_elsewhere) <= order.workspace.stacks.keys(),
     )
-    with run_emulators(order.workspace, names, emulate=options.run.emulate) as emulator_variables:
+    with run_emulators(
+        order.workspace, started_names, emulate=options.run.emulate
+    ) as emulator_variables:
         variables = {
             name: {
                 **emulator_variables.get(name, {}),
@@ -146,10 +190,9 @@ def run_multi_stack(
         }
         processes = ProcessPool(options.worker_module)
         try:
-            multi_stack_run = _MultiStackRun(
+            yield _MultiStackRun(
                 order, options, callbacks, names, variables, interpreters, processes, saved_plan
             )
-            return multi_stack_run.run()
         finally:
             processes.close()
 
@@ -241,7 +284,7 @@ class _MultiStackRun:
         options = self.options.run
         plan = self.saved_plan
         if plan is None or options.preview_only:
-            results, is_cancelled = self._preview()
+            results, is_cancelled = self.preview()
             plan = self._combine_plans(results)
             if self.options.drift:
                 return self._report_drift(plan, results, is_cancelled=is_cancelled)
@@ -276,12 +319,13 @@ class _MultiStackRun:
             return MultiStackResult(ExitReason.DECLINED, plan)
         return self._apply(plan)
 
-    def _preview(self) -> tuple[dict[str, TaskResult], bool]:
+    def preview(self) -> tuple[dict[str, TaskResult], bool]:
         """Plan every stack; an update uses the planned outputs of the stacks read by the program.
 
-        A stack with a saved plan fails if that plan is out of date.
+        A stack with a saved plan fails if that plan is out of date. The plans of other machines are
+        used as they are.
 
-        Returns the results, and whether the run was cancelled.
+        Returns the results of the chosen stacks, and whether the run was cancelled.
         """
         run = self.options.run
         saved_plans = self.saved_plan.plans if self.saved_plan is not None else ()
@@ -313,9 +357,16 @@ class _MultiStackRun:
                 uses_planned_outputs=uses_planned_outputs,
                 subject=subject,
             )
-            return task.model_copy(update={"rehearsal_jobs": rehearsal_jobs})
+            updates = {
+                "rehearsal_jobs": rehearsal_jobs,
+                "part_facts": dict(self.options.part_facts),
+            }
+            return task.model_copy(update=updates)
 
-        return self._run_schedule(dependencies, processors, build_task, preview=True)
+        results, is_cancelled = self._run_schedule(
+            dependencies, processors, build_task, preview=True
+        )
+        return {name: results[name] for name in self.names}, is_cancelled
 
     def _combine_plans(self, results: Mapping[str, TaskResult]) -> StacksPlan | None:
         """Return the plans of all stacks as one, in the order in which they will be applied.
@@ -492,6 +543,8 @@ class _MultiStackRun:
             callbacks.report_line,
             lambda name, result: callbacks.on_stack_ended(name, result, preview),
             callbacks.ask_passphrase or (lambda _name, _prompt: None),
+            dict(self.options.planned) if preview else {},
+            self.options.planned_elsewhere,
         )
         with callbacks.interruptions.register(schedule.cancel, schedule.terminate):
             return schedule.run(), schedule.is_cancelled

@@ -6,7 +6,7 @@ the thread of `Schedule.run`; the threads that listen to processes only queue me
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,7 +45,8 @@ class Schedule:
     `dependencies` has the names of the stacks that come before each stack. `jobs` is the number of
     stacks at a time, without those that wait for another stack. `build_task` returns the task of a
     stack. `report_line` receives a line of a stack, `on_stack_ended` its result; `ask_passphrase`
-    asks a person for a passphrase.
+    asks a person for a passphrase. `results` begins with the plans of other machines, and
+    `planned_elsewhere` has the names of all stacks that are planned on one of the machines.
     """
 
     order: StackOrder
@@ -58,6 +59,7 @@ class Schedule:
     on_stack_ended: Callable[[str, TaskResult], None]
     ask_passphrase: Callable[[str, str], str | None]
     results: dict[str, TaskResult] = field(default_factory=dict)
+    planned_elsewhere: Collection[str] = ()
     is_cancelled: bool = False
     _running: dict[str, StackProcess] = field(default_factory=dict)
     _pending_questions: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -202,7 +204,18 @@ class Schedule:
         asked_stack = f"{question.project}/{question.stack}"
         backend = self.order.workspace.stacks[name].backend
         other = self.order.workspace.find(backend, asked_stack)
-        if other is None or asked_stack not in self.dependencies:
+        is_planned = asked_stack in self.dependencies or asked_stack in self.results
+        if not is_planned and asked_stack in self.planned_elsewhere:
+            # Its state has the outputs of before the plan: one machine would not read these.
+            process.send(
+                OutputsResponse(
+                    number=question.number,
+                    error=f"{name} reads {asked_stack}, which is planned in another part, and the "
+                    f"files do not say so: add `after: [{asked_stack}]` to {name} in stacks.yaml",
+                )
+            )
+            return
+        if other is None or not is_planned:
             process.send(OutputsResponse(number=question.number))
             return
         self._pending_questions.setdefault(name, {})[question.number] = asked_stack

@@ -53,6 +53,7 @@ class Task(_Message):
         subject: what of the run is reported by notifications; empty for what the options say.
         traceparent: the trace context of the multi-stack run; empty if nothing is traced.
         rehearsal_jobs: how many processes rehearse the plan of a preview; 0 for no rehearsal.
+        part_facts: the fields of the plan's part that name its schedule; empty for no part.
     """
 
     kind: Literal["task"] = "task"
@@ -73,6 +74,7 @@ class Task(_Message):
     subject: ReportSubject = ""
     traceparent: str = ""
     rehearsal_jobs: int = 0
+    part_facts: dict[str, str] = Field(default_factory=dict)
 
 
 class OutputsResponse(_Message):
@@ -146,6 +148,7 @@ class TaskResult(_Message):
 
     A preview sends its `plan` and its planned `outputs`; `summary` is a short text for people. With
     `is_clean` the task ran no code of the project, and the process can take another task.
+    `part_fields` are the other fields of the plan's part, sealed, if the task asked for them.
     """
 
     kind: Literal["task-result"] = "task-result"
@@ -153,6 +156,7 @@ class TaskResult(_Message):
     reason: str = ""
     plan: Plan | None = None
     outputs: str | None = None
+    part_fields: dict[str, Any] = Field(default_factory=dict)
     summary: str = ""
     is_clean: bool = False
 

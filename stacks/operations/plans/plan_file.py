@@ -26,11 +26,20 @@ def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
     Raises:
         PlanRefused: the file cannot be written.
     """
+    write_private_file(path, plan.model_dump_json(indent=2).encode() + b"\n")
+
+
+def write_private_file(path: Path, content: bytes) -> None:
+    """Write a plan or a part of one, as `write_plan` does; `content` are the bytes of the file.
+
+    Raises:
+        PlanRefused: the file cannot be written.
+    """
     try:
         # `replace_file` keeps the permissions of an existing file.
         if path.is_file():
             path.chmod(_OWNER_ONLY)
-        replace_file(path, plan.model_dump_json(indent=2).encode() + b"\n", mode=_OWNER_ONLY)
+        replace_file(path, content, mode=_OWNER_ONLY)
     except OSError as error:
         raise PlanRefused(f"the plan {path} cannot be written: {error.strerror}") from error
 

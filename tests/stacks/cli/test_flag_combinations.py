@@ -113,7 +113,18 @@ CONFIRMED_COMMANDS: Final[Mapping[str, Sequence[str]]] = {
 
 CHANGING_COMMANDS: Final = frozenset(
     {
-        *("new", "fetch-plan", "convert", "login", "logout", "mcp", "lsp", "notify"),
+        *(
+            "new",
+            "fetch-plan",
+            "plan-part",
+            "join",
+            "convert",
+            "login",
+            "logout",
+            "mcp",
+            "lsp",
+            "notify",
+        ),
         *("config set", "config rm", "stack init", "stack select", "stack unselect"),
         *("stack rename", "stack migrate", "stack import", "stack change-secrets-provider"),
         *("state recover", "state upgrade"),

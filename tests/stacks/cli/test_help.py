@@ -103,6 +103,8 @@ def test_the_list_of_commands_is_complete() -> None:
             "import",
             "orphans",
             "fetch-plan",
+            "plan-part",
+            "join",
             "drift",
             "expire",
             "repair",

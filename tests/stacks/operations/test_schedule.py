@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +223,28 @@ def test_outputs_of_a_stack_outside_of_the_run_are_those_of_its_state() -> None:
     results = build_schedule({"p0/dev": set()}, played).run()
     assert results["p0/dev"].code == 0
     assert played.received_outputs["p0/dev", "elsewhere/dev"] == OutputsResponse(number=0)
+
+
+def test_a_stack_planned_on_another_machine_answers_with_its_planned_outputs() -> None:
+    played = ScheduledStacks({"p0/dev": ["p1/dev"]})
+    schedule = build_schedule({"p0/dev": set()}, played)
+    # Stacks of other parts are in the workspace, and not in the run.
+    schedule = replace(
+        schedule, order=build_schedule({"p0/dev": set(), "p1/dev": set()}, played).order
+    )
+    outputs = pack_outputs({"size": 5.0})
+    schedule.results["p1/dev"] = TaskResult(code=0, outputs=outputs)
+    results = schedule.run()
+    assert played.started == ["p0/dev"]
+    assert results["p0/dev"].code == 0
+    assert played.received_outputs["p0/dev", "p1/dev"].outputs == outputs
+
+
+def test_a_stack_whose_part_is_not_there_does_not_answer_with_its_state() -> None:
+    played = ScheduledStacks({"p0/dev": ["p1/dev"]})
+    schedule = replace(build_schedule({"p0/dev": set()}, played), planned_elsewhere=["p1/dev"])
+    results = schedule.run()
+    assert results["p0/dev"].code == 1
+    error = played.received_outputs["p0/dev", "p1/dev"].error
+    assert "p0/dev reads p1/dev, which is planned in another part" in error
+    assert "add `after: [p1/dev]` to p0/dev in stacks.yaml" in error

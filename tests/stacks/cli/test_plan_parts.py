@@ -1,0 +1,68 @@
+"""`plan-part` and `join`: the plan of several machines is the plan of one."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.stacks.workspace import SECRET, Workspace, create_workspace
+
+from gpuform.providers.emulator.server import serve
+
+pytestmark = pytest.mark.slow
+
+BUDGET = "gates:\n  few: {max_destroyed_gpus: 8}\n  types: {allowed_gpu_types: [A100]}\n"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with serve(seed="parts") as server:
+        yield create_workspace(tmp_path / "fleet", server.url, {}, {})
+
+
+def plan_parts(workspace: Workspace) -> None:
+    """Plan each part of each wave as its runner does."""
+    waves = json.loads(workspace.run_successfully("plan-part", "--waves"))
+    for wave in waves:
+        for part in wave:
+            workspace.run_successfully("plan-part", *part["stacks"].split())
+
+
+def test_a_joined_plan_its_review_and_gates_are_those_of_one_machine(workspace: Workspace) -> None:
+    (workspace.root / "stacks.yaml").write_text("stacks:\n  - {folder: '*', stack: dev}\n" + BUDGET)
+    single = workspace.run("preview", "--all", "--save-plan", "plan.json")
+    review = workspace.run("review", "plan.json", "--format", "github")
+    plan = (workspace.root / "plan.json").read_bytes()
+    assert single.code == 5
+
+    plan_parts(workspace)
+    joined = workspace.run("join", "--save-plan", "plan.json")
+
+    assert (workspace.root / "plan.json").read_bytes() == plan
+    assert workspace.run("review", "plan.json", "--format", "github") == review
+    assert joined.code == 5
+    assert joined.stderr == single.stderr
+    assert single.stdout.endswith(joined.stdout)
+    for part in (workspace.root / "parts").rglob("*.json"):
+        assert SECRET not in part.read_text()
+
+
+@pytest.mark.exhaustive
+def test_a_program_that_computes_a_reference_is_refused_and_says_what_to_write(
+    workspace: Workspace,
+) -> None:
+    workspace.edit(
+        "told/__main__.py", '"organization/training/"', '"/".join(["organization", "training", ""])'
+    )
+    waves = json.loads(workspace.run_successfully("plan-part", "--waves", "--runners", "1"))
+    assert [part["stacks"].split() for part in waves[0]] == [["told/dev", "volumes/dev"]]
+    refused = workspace.run("plan-part", "told/dev")
+    assert refused.code == 1
+    assert (
+        "told/dev reads training/dev, which is planned in another part"
+        in refused.stderr + refused.stdout
+    )
+    assert (
+        "add `after: [training/dev]` to told/dev in stacks.yaml" in refused.stderr + refused.stdout
+    )
+    assert not (workspace.root / "parts/told/dev.json").exists()
