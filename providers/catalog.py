@@ -155,7 +155,7 @@ def summarize_resource(platform: str, kind: str, outputs: Mapping[str, Any]) -> 
         hourly_cost=float(cost) if isinstance(cost, int | float) else None,
         currency=str(outputs.get("currency") or ""),
         alerts=tuple(_list_alerts(outputs)),
-        owner=lifecycle.get_owner_name(outputs),
+        owner=lifecycle.hooks.get_owner_name(outputs),
     )
 
 

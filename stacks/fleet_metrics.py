@@ -197,7 +197,7 @@ def _count_resource(
     declared, existing = lifecycle.count_gpus(inputs), lifecycle.count_gpus(outputs)
     broken_nodes = set()
     try:
-        decision = lifecycle.decide_repairs(outputs, inputs)
+        decision = lifecycle.hooks.decide_repairs(outputs, inputs)
     # GPUFORM_REPAIR requests something that the platform does not allow.
     except GpuformError:
         decision = None

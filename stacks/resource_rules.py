@@ -57,7 +57,7 @@ def find_write_refusal(lifecycle: "type[Lifecycle[Any, Any]]", settings: Setting
     refuses the change itself.
     """
     try:
-        return lifecycle.find_write_refusal(settings)
+        return lifecycle.hooks.find_write_refusal(settings)
     except GpuformError:
         return None
 
@@ -233,4 +233,4 @@ RULES: tuple[Rule, ...] = (check_volume_region, check_node_owners, check_reserva
 def should_delete_first(type_: str, inputs: Mapping[str, Any]) -> bool:
     """Return whether a new object of this type takes the name or the capacity of the old one."""
     lifecycle = find_lifecycle(type_)
-    return lifecycle is not None and not lifecycle.should_create_first(inputs)
+    return lifecycle is not None and not lifecycle.hooks.should_create_first(inputs)

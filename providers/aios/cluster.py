@@ -39,7 +39,7 @@ from gpuform.providers.aios.records import (
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.creating import PROPAGATION_TIME_S, Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
@@ -475,6 +475,37 @@ class ClusterOperations:
             )
 
 
+def _get_access(outputs: Mapping[str, Any]) -> Access | None:
+    """Return the cluster's name, and why there are neither kubeconfig nor hosts.
+
+    The registry has records alone, and no credentials. Never None.
+    """
+    reason = "the AIOS registry has a record of the cluster, but no credentials for it"
+    name = str(outputs.get("cluster_id") or "")
+    return Access(name=name, no_kubeconfig=reason, no_hosts=reason)
+
+
+def _get_owner_name(outputs: Mapping[str, Any]) -> str:
+    """Return the owner in the record's metadata, or ""."""
+    metadata = outputs.get("cluster_metadata")
+    return str((isinstance(metadata, Mapping) and metadata.get("owner")) or "")
+
+
+def _find_planned_changes(
+    old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Iterable[FieldChange]:
+    """Yield a change if the declared status differs from the record's.
+
+    Yields nothing if no status is declared, or if the record has none: some registries keep
+    none. An UNKNOWN declared status gives a change.
+    """
+    before, after = old_outputs.get("status"), declared.get("status")
+    if before is None or after is None or before == after:
+        return
+    because = KNOWN_AFTER_APPLY if after is UNKNOWN else ""
+    yield FieldChange("status", Action.UPDATE, before, after, because=because)
+
+
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     """A record of the AIOS registry."""
 
@@ -489,44 +520,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     volatile_outputs = frozenset({"network_reputation", "totals"})
     deletion_note = HARDWARE_STAYS
     relevant_permissions = (Permission.DESTROY_OTHERS,)
-
-    @classmethod
-    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return the cluster's name, and why there are neither kubeconfig nor hosts.
-
-        The registry has records alone, and no credentials. Never None.
-        """
-        reason = "the AIOS registry has a record of the cluster, but no credentials for it"
-        name = str(outputs.get("cluster_id") or "")
-        return Access(name=name, no_kubeconfig=reason, no_hosts=reason)
-
-    @classmethod
-    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Return the owner in the record's metadata, or ""."""
-        metadata = outputs.get("cluster_metadata")
-        return str((isinstance(metadata, Mapping) and metadata.get("owner")) or "")
-
-    @classmethod
-    def find_observed_news(
-        cls, old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Iterable[Notice]:
-        """Yield notices of a reputation and of totals which have changed in the registry."""
-        return build_network_notices(old_outputs, outputs)
-
-    @classmethod
-    def find_planned_changes(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Iterable[FieldChange]:
-        """Yield a change if the declared status differs from the record's.
-
-        Yields nothing if no status is declared, or if the record has none: some registries keep
-        none. An UNKNOWN declared status gives a change.
-        """
-        before, after = old_outputs.get("status"), declared.get("status")
-        if before is None or after is None or before == after:
-            return
-        because = KNOWN_AFTER_APPLY if after is UNKNOWN else ""
-        yield FieldChange("status", Action.UPDATE, before, after, because=because)
+    hooks = KindHooks(
+        get_access=_get_access,
+        get_owner_name=_get_owner_name,
+        find_observed_news=build_network_notices,
+        find_planned_changes=_find_planned_changes,
+    )
 
 
 def _warn_of_foreign_nodes(

@@ -13,7 +13,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import OPEN_HEALTH_GATE, Observation, find_gaps
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient, get_client
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.lens.conditions import (
@@ -152,6 +152,18 @@ class HealthGateOperations:
         """Send nothing: a gate is only in the state."""
 
 
+def _find_observed_news(
+    old_outputs: Mapping[str, Any],  # noqa: ARG001 - a hook
+    outputs: Mapping[str, Any],
+) -> Iterable[Notice]:
+    """Yield a notice while Lens's numbers would keep a passed gate closed.
+
+    Each read repeats the notice, until somebody acts.
+    """
+    if message := outputs.get("amiss_now"):
+        yield Notice(kind=NoticeKind.CHANGED, text=str(message))
+
+
 class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     """A health gate on Lens."""
 
@@ -167,19 +179,9 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     is_bound = True
     creates_no_object = True
     import_field = "condition"
-
-    @classmethod
-    def find_observed_news(
-        cls,
-        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        outputs: Mapping[str, Any],
-    ) -> Iterable[Notice]:
-        """Yield a notice while Lens's numbers would keep a passed gate closed.
-
-        Each read repeats the notice, until somebody acts.
-        """
-        if message := outputs.get("amiss_now"):
-            yield Notice(kind=NoticeKind.CHANGED, text=str(message))
+    hooks = KindHooks(
+        find_observed_news=_find_observed_news,
+    )
 
 
 def _fetch_numbers(

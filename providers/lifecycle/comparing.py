@@ -54,7 +54,7 @@ def find_changes(
         reason = "the state does not record which program manages the resource"
         changes.append(_create_recorded_change(PROVIDER_KEY, Action.ADD, None, None, reason))
     # An update that acts also waits until the object is ready: one entry of the plan is enough.
-    shows_resumption = not requires_action(changes) or kind.is_stuck(old)
+    shows_resumption = not requires_action(changes) or kind.hooks.is_stuck(old)
     if (
         old.get("ready") is False
         and shows_resumption
@@ -130,7 +130,7 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
     current = apply_running_hours(kind, old, declared)
     # Parsing is expensive, and most often the old declaration equals the new one.
     previous = declared if stored_inputs == declared else parse_inputs(kind, stored_inputs)
-    planned = kind.get_planned_fields(current)
+    planned = {*kind.planned_fields, *kind.hooks.list_planned_fields(current)}
     before, after = (_drop_fields(values, planned) for values in (previous, current))
     field_changes_found = field_changes(kind.inputs, before, after)
     resting = (
@@ -140,12 +140,12 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
     )
     repairs = list(
         build_repair_changes(
-            kind.decide_repairs(old, current), replaces=kind.is_recreated_by_repair
+            kind.hooks.decide_repairs(old, current), replaces=kind.is_recreated_by_repair
         )
     )
     visible_changes = [
         *map(classify_change, field_changes_found),
-        *kind.find_planned_changes(old, current),
+        *kind.hooks.find_planned_changes(old, current),
     ]
     # A new object has no values of the old one, so undeclared values mean something else now.
     if any(change.replaces for change in (*visible_changes, *repairs)):
@@ -208,12 +208,12 @@ def apply_running_hours(kind: Traits, old: Properties, declared: Properties) -> 
     `should_stay_off` of the kind says so. If the object runs, or is to be started, the result is
     `declared` itself.
     """
-    if kind.power is None or not kind.is_off(old):
+    if kind.power is None or not kind.hooks.is_off(old):
         return declared
     if declared.get("schedule") is not None:
         stays_off = lifetime.is_out_of_hours(declared)
     else:
-        stays_off = kind.should_stay_off(old, declared)
+        stays_off = kind.hooks.should_stay_off(old, declared)
     return {**declared, kind.power.field: kind.power.off} if stays_off else declared
 
 

@@ -42,7 +42,7 @@ def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> No
     problems = find_refused_changes(kind.inputs, extract_inputs(kind, old), declared)
     if problems:
         raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
-    refusal = kind.decide_repairs(old, declared).refusal
+    refusal = kind.hooks.decide_repairs(old, declared).refusal
     if refusal is not None:
         raise refusal
 
@@ -55,7 +55,7 @@ def require_deletion_permission(
     The kind's `find_deletion_guard` decides by `old`, the stored or observed properties. `action`
     says what would happen (a deletion or replacement), for the message.
     """
-    guard = kind.find_deletion_guard(old)
+    guard = kind.hooks.find_deletion_guard(old)
     if guard is not None:
         run.require_permission(guard.permission, f"{guard.because}: {action}")
 
@@ -68,7 +68,7 @@ def require_change_permission(
     The kind's `find_change_guard` decides, by the stored outputs `old` and by the `declared` inputs
     after running hours were applied.
     """
-    guard = kind.find_change_guard(old, apply_running_hours(kind, old, declared))
+    guard = kind.hooks.find_change_guard(old, apply_running_hours(kind, old, declared))
     if guard is not None:
         run.require_permission(guard.permission, guard.because)
 

@@ -237,10 +237,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     )
                 else:
                     require_change_permission(context.run, self, old, declared)
+            creates_first = self.hooks.should_create_first(declared)
             result = DiffResult(
                 changes=requires_action(changes),
                 replaces=replaces,
-                delete_before_replace=bool(replaces) and not self.should_create_first(declared),
+                delete_before_replace=bool(replaces) and not creates_first,
             )
             return result, changes
 

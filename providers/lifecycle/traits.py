@@ -1,9 +1,11 @@
 """Describe a kind of resource beyond its operations, for plans, commands and reviews.
 
-Platforms override the members of `Traits`; `extract_outputs` builds outputs without secrets.
+Platforms override the members of `Traits`, and give functions as `KindHooks`; `extract_outputs`
+builds outputs without secrets.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -40,12 +42,162 @@ if TYPE_CHECKING:
     from gpuform.schemas.explanation import ExplainedRepair
 
 
-class Traits:
-    """The names, models and facts of a kind. A kind overrides the members that apply.
+Values = Mapping[str, Any]
 
-    No method changes an object; only `measure_gpu_usage`, `observe_gpu_work`, `judge_idleness`,
-    `read_live_metrics` and `find_write_refusal` send requests.
+
+def _return_nothing(*_values: Any) -> None:
+    """Return None: the default of a hook that finds something."""
+
+
+def _return_empty(*_values: Any) -> tuple[()]:
+    """Return an empty sequence: the default of a hook that lists something."""
+    return ()
+
+
+def _return_false(*_values: Any) -> bool:
+    """Return False: the default of a hook that answers a question."""
+    return False
+
+
+def _return_empty_text(*_values: Any) -> str:
+    """Return "": the default of a hook that writes a text."""
+    return ""
+
+
+def _repair_nothing(*_values: Any) -> RepairDecision:
+    """Return the decision to repair nothing: the default for a kind without nodes."""
+    return RepairDecision()
+
+
+def _use_nothing(*_values: Any) -> ResourceUsage:
+    """Return an empty usage: the default for a kind without capacity."""
+    return ResourceUsage()
+
+
+def _measure_nothing(*_values: Any) -> Mapping[str, Live]:
+    """Return no measurement: the default for a platform without any."""
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindHooks:
+    """What a kind decides and describes beyond its operations: functions, each with a default.
+
+    No function changes an object; only `measure_gpu_usage`, `observe_gpu_work`, `judge_idleness`,
+    `read_live_metrics` and `find_write_refusal` send requests, and raise GpuformError if the
+    platform does not answer.
+
+    `inputs` are declared values, and may be UNKNOWN in places; `declared` are valid inputs in
+    normal form. `outputs` are empty before the object exists, and have fewer fields in states of
+    older versions of gpuform; `old_outputs` are those of the state.
     """
+
+    is_stuck: Callable[[Values], bool] = _return_false
+    """(old_outputs) Does the object wait for a person's action, so that every plan says so?"""
+    list_planned_fields: Callable[[Values], Collection[str]] = _return_empty
+    """(declared) The inputs that `find_planned_changes` compares, beside `planned_fields`."""
+    find_planned_changes: Callable[[Values, Values], Iterable[FieldChange]] = _return_empty
+    """(old_outputs, declared) The kind's own changes, beyond the comparison of fields, from old
+    outputs alone."""
+    decide_repairs: Callable[[Values, Values], RepairDecision] = _repair_nothing
+    """(old_outputs, declared) Which broken nodes an update repairs, and which not, from old outputs
+    alone. Raises GpuformError if a requested node cannot be repaired as requested."""
+    tests_nodes_of: Callable[[Values, Sequence[NodeRepair]], bool] = _return_false
+    """(old_outputs, repairs) Does the resource test a node of these repairs, which then is tested
+    again?"""
+    is_accepted: Callable[[Values, Values], bool] = _return_false
+    """(inputs, outputs) Do the platform's own tests, as declared, prove all the nodes sound?"""
+    find_kind_due_notices: Callable[[Values, Values], Iterable[Notice]] = _return_empty
+    """(old_outputs, declared) Notices of actions that the next run takes by itself, beside repairs;
+    see `find_due_notices`."""
+    should_create_first: Callable[[Values], bool] = _return_false
+    """(declared) Does a replacement create the new object before it deletes the old one? By default
+    the old object is deleted first: GPUs are scarce."""
+    describe_replacement: Callable[[Collection[str], Values], str] = _return_empty_text
+    """(names, declared) A sentence for people about a replacement because of the inputs `names`, or
+    ""."""
+    find_deletion_guard: Callable[[Values], Guard | None] = _return_nothing
+    """(old_outputs) The permission that deleting or replacing the object needs, or None."""
+    find_change_guard: Callable[[Values, Values], Guard | None] = _return_nothing
+    """(old_outputs, declared) The permission that changing the object in place needs, or None."""
+    compute_resource_usage: Callable[[Values, Values], ResourceUsage] = _use_nothing
+    """(inputs, outputs) The GPUs, storage and other capacity of the resource; empty without any."""
+    get_access: Callable[[Values], Access | None] = _return_nothing
+    """(outputs) How people log in to the object, with credentials in the clear; None for a kind
+    without a login."""
+    get_placement: Callable[[Values], ResourcePlacement | None] = _return_nothing
+    """(outputs) Where the nodes of the object are, as far as reported; None without nodes."""
+    list_node_records: Callable[[str, Values, Values], Sequence[NodeRecord]] = _return_empty
+    """(object_id, inputs, outputs) The object's GPU nodes for an inventory, from stored values
+    alone."""
+    list_agenda_entries: Callable[[Values, Values], Sequence[AgendaEntry]] = _return_empty
+    """(inputs, outputs) The kind's own lines of the calendar, such as a reservation or a rollout,
+    without lines about `expires`, `ttl` and `schedule`."""
+    list_observed_repairs: "Callable[[Values], Sequence[ExplainedRepair]]" = _return_empty
+    """(outputs) The repairs of nodes that the platform itself reports, whoever requested them, from
+    stored outputs alone, with `run` None."""
+    measure_gpu_usage: Callable[[Settings, str], float | None] = _return_nothing
+    """(settings, object_id) The used share of the GPUs now, from 0 to 1; None without a
+    measurement."""
+    observe_gpu_work: Callable[[Settings, str], Observation | None] = _return_nothing
+    """(settings, object_id) The platform's measurement of whether the object's GPUs are used now.
+
+    None if the platform measures nothing, or if a scheduler reports before nodes are removed. Idle
+    GPUs are an observation without `missing` texts: GPUs in use, and a measurement that proves
+    nothing, each add a text."""
+    judge_idleness: Callable[[Settings, str, Idleness], IdlenessVerdict | None] = _return_nothing
+    """(settings, object_id, idleness) Are the object's GPUs idle now by a declared rule? None if
+    not measured."""
+    read_live_metrics: Callable[[Settings, Sequence[str]], Mapping[str, Live]] = _measure_nothing
+    """(settings, ids) Current measurements of the objects with these ids, by id, without unmeasured
+    objects. Sends one request for many objects where the platform can list them."""
+    get_owner_name: Callable[[Values], str] = _return_empty_text
+    """(outputs) The owner or maker that the platform names, in its words; empty for none."""
+    is_off: Callable[[Values], bool] = _return_false
+    """(outputs) Do the outputs show the object as stopped or stopping? See `Traits.power`."""
+    should_stay_off: Callable[[Values, Values], bool] = _return_false
+    """(old_outputs, declared) Does a stopped object stay off even though declared to run? Not asked
+    for an object with a declared schedule."""
+    get_creation_time: Callable[[Values], float | None] = _return_nothing
+    """(outputs) When the object was created, in Unix seconds; None if nobody reports it."""
+    find_kind_notices: Callable[[Values, Values, float], Iterable[Notice]] = _return_empty
+    """(inputs, outputs, now) The kind's own notices of plans at `now`; see `list_notices`."""
+    find_observed_news: Callable[[Values, Values], Iterable[Notice]] = _return_empty
+    """(old_outputs, outputs) Notices of changes since the stored outputs that the platform made by
+    itself."""
+    get_exposure: Callable[[Values, Values], Exposure | None] = _return_nothing
+    """(inputs, outputs) Which ports everybody can reach; None for a kind without ports to open."""
+    get_credit: Callable[[Values, Values], Credit | None] = _return_nothing
+    """(inputs, outputs) What missing credit has done or may do to the resource; None if not
+    reported."""
+    find_write_refusal: Callable[[Settings], str | None] = _return_nothing
+    """(settings) Why the API key may not change objects of this kind, or "" if allowed.
+
+    The text names the key's role. None if the platform does not report permissions beforehand.
+    Sends at most one request for each key and process, which changes nothing."""
+
+    def find_due_notices(self, old_outputs: Values, declared: Values) -> Iterable[Notice]:
+        """Return notices of actions that the next run takes by itself.
+
+        For commands that read a state without a plan: one for each due repair of a broken node, and
+        the kind's own.
+        """
+        repairs = build_due_repair_notices(self.decide_repairs(old_outputs, declared))
+        return (*repairs, *self.find_kind_due_notices(old_outputs, declared))
+
+    def list_notices(self, inputs: Values, outputs: Values, now: float) -> Iterable[Notice]:
+        """Return the notices that a plan shows for the resource at `now` (Unix seconds).
+
+        One for a declared idle rule, one for each broken node that is not repaired, and the kind's
+        own. Notices of the resource's expiry are left out.
+        """
+        broken = build_unrepaired_notices(self.decide_repairs(outputs, inputs))
+        idleness = list_idleness_notices(inputs, is_off=self.is_off(outputs))
+        return (*idleness, *broken, *self.find_kind_notices(inputs, outputs, now))
+
+
+class Traits:
+    """The names and models of a kind, and its `hooks`. A kind overrides the members that apply."""
 
     platform: ClassVar[str]
     kind: ClassVar[str]
@@ -86,6 +238,8 @@ class Traits:
     """A repair creates another object instead: it is a replacement."""
     power: ClassVar[Power | None] = None
     """How the object is started and stopped, if the platform can do that."""
+    hooks: ClassVar[KindHooks] = KindHooks()
+    """What the kind decides and describes, as functions."""
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
@@ -111,329 +265,6 @@ class Traits:
         rules = get_field_rules(cls.inputs)
         secret = {name for name in rules if rules[name].secret}
         return sorted(secret | cls.outputs.get_secret_names())
-
-    @classmethod
-    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if the object waits for a person's action, so that every plan says so.
-
-        False by default.
-        """
-        return False
-
-    @classmethod
-    def get_planned_fields(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - a hook
-        """Return the inputs that `find_planned_changes` compares for this declaration.
-
-        By default the kind's `planned_fields`.
-        """
-        return cls.planned_fields
-
-    @classmethod
-    def find_planned_changes(
-        cls,
-        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Iterable[FieldChange]:
-        """Return the kind's own changes, beyond the comparison of fields, from old outputs alone.
-
-        None by default. `declared` has valid inputs in normal form, and may be UNKNOWN in places.
-        """
-        return ()
-
-    @classmethod
-    def decide_repairs(
-        cls,
-        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> RepairDecision:
-        """Return which broken nodes an update repairs, and which not, from old outputs alone.
-
-        No repairs by default.
-
-        Raises:
-            GpuformError: a requested node cannot be repaired as requested.
-        """
-        return RepairDecision()
-
-    @classmethod
-    def tests_nodes_of(
-        cls,
-        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        repairs: Sequence[NodeRepair],  # noqa: ARG003 - a hook
-    ) -> bool:
-        """Return True if the resource tests a node of these repairs, which then is tested again.
-
-        False by default.
-        """
-        return False
-
-    @classmethod
-    def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if the platform's own tests, as declared, prove all the nodes sound.
-
-        `outputs` is empty before the object exists. False by default.
-        """
-        return False
-
-    @classmethod
-    def find_due_notices(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Iterable[Notice]:
-        """Return notices of actions that the next run takes by itself.
-
-        For commands that read a state without a plan. By default one for each due repair of a
-        broken node.
-        """
-        return build_due_repair_notices(cls.decide_repairs(old_outputs, declared))
-
-    @classmethod
-    def should_create_first(cls, declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if a replacement creates the new object before deleting the old one.
-
-        By default the old object is deleted first: GPUs are scarce.
-        """
-        return False
-
-    @classmethod
-    def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
-        """Return a sentence for people about a replacement because of these inputs, or "".
-
-        `declared` may be UNKNOWN in places. By default "".
-        """
-        return ""
-
-    @classmethod
-    def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook
-        """Return the permission that deleting or replacing the object needs, or None.
-
-        This default returns None.
-        """
-        return None
-
-    @classmethod
-    def find_change_guard(
-        cls,
-        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Guard | None:
-        """Return the permission that changing the object in place needs, or None.
-
-        This default returns None.
-        """
-        return None
-
-    @classmethod
-    def compute_resource_usage(
-        cls,
-        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> ResourceUsage:
-        """Return the GPUs, storage and other capacity of the resource; empty without any.
-
-        Empty by default. `inputs` may be UNKNOWN in places; `outputs` is empty before the object
-        exists.
-        """
-        return ResourceUsage()
-
-    @classmethod
-    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:  # noqa: ARG003 - a hook
-        """Return how people log in to the object, with credentials in the clear, or None.
-
-        None by default, for a kind without a login.
-        """
-        return None
-
-    @classmethod
-    def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:  # noqa: ARG003 - a hook
-        """Return where the nodes of the object are, as far as reported; None without nodes.
-
-        This default returns None.
-        """
-        return None
-
-    @classmethod
-    def list_node_records(
-        cls,
-        object_id: str,  # noqa: ARG003 - a hook
-        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Sequence[NodeRecord]:
-        """Return the object's GPU nodes for an inventory, from stored values alone.
-
-        None by default. `outputs` may be those of an older version of gpuform, with fewer fields.
-        """
-        return ()
-
-    @classmethod
-    def list_agenda_entries(
-        cls,
-        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Sequence[AgendaEntry]:
-        """Return the kind's own lines of the calendar, such as a reservation or a rollout.
-
-        None by default. Lines about `expires`, `ttl` and `schedule` are left out. `inputs` may be
-        UNKNOWN in places; `outputs` is empty before the object exists.
-        """
-        return ()
-
-    @classmethod
-    def list_observed_repairs(cls, outputs: Mapping[str, Any]) -> "Sequence[ExplainedRepair]":  # noqa: ARG003 - a hook
-        """Return the repairs of nodes that the platform itself reports, whoever requested them.
-
-        From stored outputs alone, with `run` None. None by default.
-        """
-        return ()
-
-    @classmethod
-    def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:  # noqa: ARG003 - a hook
-        """Return the used share of the GPUs now, from 0 to 1; None without a measurement.
-
-        This default returns None.
-
-        Raises:
-            GpuformError: the platform does not answer.
-        """
-        return None
-
-    @classmethod
-    def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:  # noqa: ARG003 - a hook
-        """Return the platform's measurement of whether the object's GPUs are used now.
-
-        None, also by default, if the platform measures nothing, or if a scheduler reports before
-        nodes are removed. Idle GPUs are an observation without `missing` texts: GPUs in use, and a
-        measurement that proves nothing, each add a text.
-
-        Raises:
-            GpuformError: the platform cannot be asked.
-        """
-        return None
-
-    @classmethod
-    def judge_idleness(
-        cls,
-        settings: Settings,  # noqa: ARG003 - a hook
-        object_id: str,  # noqa: ARG003 - a hook
-        idleness: Idleness,  # noqa: ARG003 - a hook
-    ) -> IdlenessVerdict | None:
-        """Return whether the object's GPUs are idle now by a declared rule; None if not measured.
-
-        This default returns None.
-
-        Raises:
-            GpuformError: the platform cannot be asked.
-        """
-        return None
-
-    @classmethod
-    def read_live_metrics(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:  # noqa: ARG003 - a hook
-        """Return current measurements of the objects with these ids, by id.
-
-        Unmeasured objects are left out; by default all are. Sends one request for many objects
-        where the platform can list them.
-
-        Raises:
-            GpuformError: the platform does not answer.
-        """
-        return MappingProxyType({})
-
-    @classmethod
-    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
-        """Return the owner or maker that the platform names, in its words; empty for none.
-
-        Empty by default.
-        """
-        return ""
-
-    @classmethod
-    def is_off(cls, outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if the outputs show the object as stopped or stopping; see `power`.
-
-        False by default, for a kind that cannot be stopped.
-        """
-        return False
-
-    @classmethod
-    def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if a stopped object stays off even though declared to run.
-
-        False by default. Not asked for an object with a declared schedule.
-        """
-        return False
-
-    @classmethod
-    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
-        """Return when the object was created, in Unix seconds; None if nobody reports it.
-
-        This default returns None.
-        """
-        return None
-
-    @classmethod
-    def list_notices(
-        cls,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
-        now: float,  # noqa: ARG003 - a hook
-    ) -> Iterable[Notice]:
-        """Return the notices that a plan shows for the resource at `now` (Unix seconds).
-
-        By default one for a declared idle rule, and one for each broken node that is not repaired.
-        Notices of the resource's expiry are left out. `inputs` may be UNKNOWN in places; `outputs`
-        is empty before the object exists.
-        """
-        broken = build_unrepaired_notices(cls.decide_repairs(outputs, inputs))
-        return (*list_idleness_notices(inputs, is_off=cls.is_off(outputs)), *broken)
-
-    @classmethod
-    def find_observed_news(
-        cls,
-        old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Iterable[Notice]:
-        """Return notices of changes since the stored outputs that the platform made by itself.
-
-        None by default. `old_outputs` are stored outputs, `outputs` the current ones. States of
-        older versions have fewer outputs.
-        """
-        return ()
-
-    @classmethod
-    def get_exposure(
-        cls,
-        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Exposure | None:
-        """Return which ports everybody can reach; None for a kind without ports to open.
-
-        This default returns None.
-        """
-        return None
-
-    @classmethod
-    def get_credit(
-        cls,
-        inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Credit | None:
-        """Return what missing credit has done or may do to the resource; None if not reported.
-
-        This default returns None.
-        """
-        return None
-
-    @classmethod
-    def find_write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
-        """Return why the API key may not change objects of this kind, or "" if allowed.
-
-        The text names the key's role. None, as here, if the platform does not report permissions
-        beforehand. An override sends at most one request for each key and process that changes
-        nothing.
-
-        Raises:
-            GpuformError: the platform does not answer.
-        """
-        return None
 
 
 MESSAGES: Final = frozenset(

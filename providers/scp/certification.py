@@ -4,7 +4,7 @@ SCP knows no scheduler: the stack declares one. A scheduler knows a node by its 
 a node that was created again is another node. `providers.certifying` runs the tests.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuform.providers.certifying import (
@@ -23,7 +23,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
 from gpuform.providers.kubernetes.scheduler import NodeSoftware, list_node_software
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import CertificationName, EngineTester, find_engine
 from gpuform.providers.records import BatchRecords
@@ -34,8 +34,6 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
 from gpuform.schemas.policies.drain import SlurmInputs
-from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.schemas.resource_facts import Notice
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import CertificationInputs
 from gpuform.schemas.values import contains_unknown
@@ -139,6 +137,34 @@ def _build_machine(node: wire.GpuNode, software: NodeSoftware | None) -> Certifi
     )
 
 
+def _find_planned_changes(
+    old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Iterable[FieldChange]:
+    """Yield `certify again` if nodes are new, repaired or `gaps`, and changed `node_ids`.
+
+    The change of known `node_ids` is for the state alone: `certify again` stands for the tests.
+    """
+    old_ids, declared_ids = old_outputs.get("node_ids") or [], declared.get("node_ids")
+    is_unknown = contains_unknown(declared_ids)
+    new_count = 0 if is_unknown else len({*(declared_ids or ())} - {*old_ids})
+    repairs = get_current_context().planned_repairs
+    if not is_unknown:  # a recreated node with a known id is one of the new nodes
+        repairs = [repair for repair in repairs if repair.instance in (declared_ids or ())]
+    recertification = build_certify_again_change(
+        old_outputs, new_count, repairs, has_unknown_nodes=is_unknown
+    )
+    if recertification is not None:
+        yield recertification
+    if is_unknown:
+        reason = "certify again after new nodes are added"
+        yield FieldChange("node_ids", Action.UPDATE, old_ids, declared_ids, because=reason)
+    elif {*(declared_ids or ())} != {*old_ids}:
+        reason = "" if new_count else "no new nodes: nothing to test"
+        yield FieldChange(
+            "node_ids", Action.UPDATE, old_ids, declared_ids, because=reason, state_only=True
+        )
+
+
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):
     """The lifecycle of a certification of GPU nodes of SCP."""
 
@@ -154,45 +180,10 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     planned_fields = frozenset({"node_ids"})
     drift_outputs = frozenset({"gaps"})
     creates_no_object = True
-
-    @classmethod
-    def find_planned_changes(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Iterable[FieldChange]:
-        """Yield `certify again` if nodes are new, repaired or `gaps`, and changed `node_ids`.
-
-        The change of known `node_ids` is for the state alone: `certify again` stands for the tests.
-        """
-        old_ids, declared_ids = old_outputs.get("node_ids") or [], declared.get("node_ids")
-        is_unknown = contains_unknown(declared_ids)
-        new_count = 0 if is_unknown else len({*(declared_ids or ())} - {*old_ids})
-        repairs = get_current_context().planned_repairs
-        if not is_unknown:  # a recreated node with a known id is one of the new nodes
-            repairs = [repair for repair in repairs if repair.instance in (declared_ids or ())]
-        recertification = build_certify_again_change(
-            old_outputs, new_count, repairs, has_unknown_nodes=is_unknown
-        )
-        if recertification is not None:
-            yield recertification
-        if is_unknown:
-            reason = "certify again after new nodes are added"
-            yield FieldChange("node_ids", Action.UPDATE, old_ids, declared_ids, because=reason)
-        elif {*(declared_ids or ())} != {*old_ids}:
-            reason = "" if new_count else "no new nodes: nothing to test"
-            yield FieldChange(
-                "node_ids", Action.UPDATE, old_ids, declared_ids, because=reason, state_only=True
-            )
-
-    @classmethod
-    def tests_nodes_of(cls, old_outputs: Mapping[str, Any], repairs: Sequence[NodeRepair]) -> bool:
-        """Return True if the certification has a result of a machine that is repaired."""
-        return tests_repaired_nodes(old_outputs, repairs)
-
-    @classmethod
-    def find_due_notices(
-        cls,
-        old_outputs: Mapping[str, Any],
-        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Iterable[Notice]:
-        """Return a notice if the next `up` has to test nodes without a valid certification."""
-        return build_due_certification_notices(old_outputs)
+    hooks = KindHooks(
+        find_planned_changes=_find_planned_changes,
+        tests_nodes_of=tests_repaired_nodes,
+        find_kind_due_notices=lambda old_outputs, _declared: build_due_certification_notices(
+            old_outputs
+        ),
+    )

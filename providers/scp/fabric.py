@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, get_client
@@ -155,11 +155,9 @@ class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
     operations = FabricOperations
     id_example = "POOL001-krw1a/train-a"
     is_bound = True
-
-    @classmethod
-    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Return the creator of the fabric; empty if unknown."""
-        return str(outputs.get("created_by") or "")
+    hooks = KindHooks(
+        get_owner_name=lambda outputs: str(outputs.get("created_by") or ""),
+    )
 
 
 _ID_PATTERN = re.compile(r"([^/]+)/([^/]+)")

@@ -17,7 +17,7 @@ from gpuform.providers.context import (
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.draining import NodeEviction
 from gpuform.providers.errors import GpuformError, NotReady
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.lifetime import IdlenessVerdict, Power
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
@@ -66,19 +66,12 @@ from gpuform.providers.scp.nodes import (
 )
 from gpuform.providers.scp.offers import add_newer_image, build_image_notices
 from gpuform.providers.scp.pool import FABRIC_READY_TIMEOUT_S, POLL_INTERVAL_S
-from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import MachineRepairInputs, NodeFault
-from gpuform.schemas.resource_facts import (
-    NodeRecord,
-    Notice,
-    ResourcePlacement,
-    ResourceUsage,
-)
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.outputs import (
@@ -458,6 +451,88 @@ class GpuNodeOperations:
         return get_client(self._settings, inputs.region_id)
 
 
+def _judge_idleness(
+    settings: Settings, object_id: str, idleness: Idleness
+) -> IdlenessVerdict | None:
+    """Judge by the stored node, the scheduler and Lens whether the node is idle; never None.
+
+    Idle means: quiet now, and in recorded observations over the declared time. Records this
+    observation, or deletes the recorded ones if the node may be in use.
+
+    Raises:
+        GpuformError: the scheduler or Lens cannot be asked.
+    """
+    context = get_current_context()
+    node, drainer = (
+        parse_stored_node(context.stored_properties),
+        _build_drainer(context, object_id, context.stored_properties),
+    )
+    return judge_idleness(context, settings, object_id, drainer, _list_present(node), idleness)
+
+
+def _find_planned_changes(
+    old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Iterable[FieldChange]:
+    """Yield the differences between the stored node and the declaration.
+
+    An unknown input gives a change. If no run has seen a node, the declarations are compared.
+    """
+    node = parse_stored_node(old_outputs)
+    unknown_fields = [name for name in PLANNED_FIELDS if contains_unknown(declared.get(name))]
+    for name in unknown_fields:
+        before, reason = old_outputs.get(name), KNOWN_AFTER_APPLY
+        yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=reason)
+    # No run has seen the node: only the declarations can be compared.
+    if node is None:
+        known_fields = {name for name in PLANNED_FIELDS if name not in unknown_fields}
+        compared_values = (
+            {name: value for name, value in values.items() if name in known_fields}
+            for values in (old_outputs, declared)
+        )
+        yield from by_rules(GpuNodeInputs, *compared_values)
+        return
+    known_values = {name: value for name, value in declared.items() if name not in unknown_fields}
+    fabric = TargetFabric(id=known_values.get("cluster_fabric_id"))
+    for difference in find_differences(node, parse_declared_node(known_values), fabric):
+        yield FieldChange(difference.field, Action.UPDATE, difference.before, difference.after)
+
+
+def _decide_repairs(old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> RepairDecision:
+    """Decide by the stored node whether a run deletes it as broken and creates another one.
+
+    Without a declared `repair`, only a repair that a person requests by name is due.
+
+    Raises:
+        GpuformError: a person requests a mode of repair that SCP does not have.
+    """
+    node = parse_stored_node(old_outputs)
+    faulty_ids = {fault.instance for fault in parse_faults(old_outputs)}
+    # Stored outputs have no node id: the faults name it.
+    nodes = [] if node is None else [node.model_copy(update={"id": next(iter(faulty_ids), "")})]
+    return decide_repairs(parse_repair_policy(declared, MachineRepairInputs), old_outputs, nodes)
+
+
+def _find_deletion_guard(old_outputs: Mapping[str, Any]) -> Guard | None:
+    """Return the permission needed to delete a locked node, or None."""
+    if not old_outputs.get("lock_enabled"):
+        return None
+    return Guard(Permission.UNLOCK, format_locked_nodes([str(old_outputs.get("gpu_node_name"))]))
+
+
+def _find_change_guard(old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
+    """Return the permission needed if the change starts or stops a locked node, or None.
+
+    None, too, if the change unlocks the node, or if no run has seen the node. An unknown
+    `state` counts as RUNNING.
+    """
+    node = parse_stored_node(old_outputs)
+    known_values = {name: value for name, value in declared.items() if value is not UNKNOWN}
+    if node is None or not is_switched_while_locked(node, parse_declared_node(known_values)):
+        return None
+    reason = f"{format_locked_nodes([node.gpu_node_name])}, and this change starts or stops it"
+    return Guard(Permission.UNLOCK, reason)
+
+
 class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     """The lifecycle of a GPU node of SCP."""
 
@@ -477,168 +552,30 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     power = Power("state", "RUNNING", "STOPPED")
     is_recreated_by_repair = True
     is_eventually_consistent = True
+    hooks = KindHooks(
+        compute_resource_usage=compute_node_usage,
+        find_kind_notices=lambda _inputs, outputs, _now: build_image_notices(outputs),
+        judge_idleness=_judge_idleness,
+        get_owner_name=lambda outputs: str(outputs.get("created_by") or ""),
+        get_access=describe_node_access,
+        get_placement=describe_node_placement,
+        list_node_records=lambda object_id, inputs, outputs: (
+            (build_node_record(outputs, object_id, inputs, outputs),) if outputs else ()
+        ),
+        is_off=lambda outputs: get_power_state(str(outputs.get("state"))) == "STOPPED",
+        should_stay_off=should_stay_stopped,
+        get_creation_time=lambda outputs: to_unix_time(outputs.get("created_at")),
+        is_stuck=lambda old_outputs: old_outputs.get("state") in FAILED_NODE_STATES,
+        find_planned_changes=_find_planned_changes,
+        decide_repairs=_decide_repairs,
+        find_deletion_guard=_find_deletion_guard,
+        find_change_guard=_find_change_guard,
+    )
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
         """Return the number of GPUs of one server, the same for all servers; never None."""
         return GPUS_PER_SERVER
-
-    @classmethod
-    def compute_resource_usage(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> ResourceUsage:
-        """Return the resource usage of one server."""
-        return compute_node_usage(inputs, outputs)
-
-    @classmethod
-    def list_notices(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
-    ) -> Iterable[Notice]:
-        """Return notices about idleness, unrepaired faults and a newer image.
-
-        Notices about the declared expiry are left out.
-        """
-        return (*super().list_notices(inputs, outputs, now), *build_image_notices(outputs))
-
-    @classmethod
-    def judge_idleness(
-        cls, settings: Settings, object_id: str, idleness: Idleness
-    ) -> IdlenessVerdict | None:
-        """Judge by the stored node, the scheduler and Lens whether the node is idle; never None.
-
-        Idle means: quiet now, and in recorded observations over the declared time. Records this
-        observation, or deletes the recorded ones if the node may be in use.
-
-        Raises:
-            GpuformError: the scheduler or Lens cannot be asked.
-        """
-        context = get_current_context()
-        node, drainer = (
-            parse_stored_node(context.stored_properties),
-            _build_drainer(context, object_id, context.stored_properties),
-        )
-        return judge_idleness(context, settings, object_id, drainer, _list_present(node), idleness)
-
-    @classmethod
-    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Return the creator of the node; empty if unknown."""
-        return str(outputs.get("created_by") or "")
-
-    @classmethod
-    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return the SSH access of the node; never None, even if nobody can reach the node now."""
-        return describe_node_access(outputs)
-
-    @classmethod
-    def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
-        """Return the region, vendor pool and fabric of the node; never None."""
-        return describe_node_placement(outputs)
-
-    @classmethod
-    def list_node_records(
-        cls,
-        object_id: str,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
-    ) -> Sequence[NodeRecord]:
-        """Return the one server, whose id is that of the resource; none before it exists."""
-        return (build_node_record(outputs, object_id, inputs, outputs),) if outputs else ()
-
-    @classmethod
-    def is_off(cls, outputs: Mapping[str, Any]) -> bool:
-        """Return True if the node is stopped or stopping."""
-        return get_power_state(str(outputs.get("state"))) == "STOPPED"
-
-    @classmethod
-    def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-        """Return True if `gpuform expire` stopped the node for idleness, and `idle` is declared.
-
-        False with the permission `start-terminated`.
-        """
-        return should_stay_stopped(old_outputs, declared)
-
-    @classmethod
-    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """Return the creation time reported by SCP, in Unix seconds; None if unknown."""
-        return to_unix_time(outputs.get("created_at"))
-
-    @classmethod
-    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
-        """Return True if the node has failed."""
-        return old_outputs.get("state") in FAILED_NODE_STATES
-
-    @classmethod
-    def find_planned_changes(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Iterable[FieldChange]:
-        """Yield the differences between the stored node and the declaration.
-
-        An unknown input gives a change. If no run has seen a node, the declarations are compared.
-        """
-        node = parse_stored_node(old_outputs)
-        unknown_fields = [name for name in PLANNED_FIELDS if contains_unknown(declared.get(name))]
-        for name in unknown_fields:
-            before, reason = old_outputs.get(name), KNOWN_AFTER_APPLY
-            yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=reason)
-        # No run has seen the node: only the declarations can be compared.
-        if node is None:
-            known_fields = {name for name in PLANNED_FIELDS if name not in unknown_fields}
-            compared_values = (
-                {name: value for name, value in values.items() if name in known_fields}
-                for values in (old_outputs, declared)
-            )
-            yield from by_rules(GpuNodeInputs, *compared_values)
-            return
-        known_values = {
-            name: value for name, value in declared.items() if name not in unknown_fields
-        }
-        fabric = TargetFabric(id=known_values.get("cluster_fabric_id"))
-        for difference in find_differences(node, parse_declared_node(known_values), fabric):
-            yield FieldChange(difference.field, Action.UPDATE, difference.before, difference.after)
-
-    @classmethod
-    def decide_repairs(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> RepairDecision:
-        """Decide by the stored node whether a run deletes it as broken and creates another one.
-
-        Without a declared `repair`, only a repair that a person requests by name is due.
-
-        Raises:
-            GpuformError: a person requests a mode of repair that SCP does not have.
-        """
-        node = parse_stored_node(old_outputs)
-        faulty_ids = {fault.instance for fault in parse_faults(old_outputs)}
-        # Stored outputs have no node id: the faults name it.
-        nodes = [] if node is None else [node.model_copy(update={"id": next(iter(faulty_ids), "")})]
-        return decide_repairs(
-            parse_repair_policy(declared, MachineRepairInputs), old_outputs, nodes
-        )
-
-    @classmethod
-    def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
-        """Return the permission needed to delete a locked node, or None."""
-        if not old_outputs.get("lock_enabled"):
-            return None
-        return Guard(
-            Permission.UNLOCK, format_locked_nodes([str(old_outputs.get("gpu_node_name"))])
-        )
-
-    @classmethod
-    def find_change_guard(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Guard | None:
-        """Return the permission needed if the change starts or stops a locked node, or None.
-
-        None, too, if the change unlocks the node, or if no run has seen the node. An unknown
-        `state` counts as RUNNING.
-        """
-        node = parse_stored_node(old_outputs)
-        known_values = {name: value for name, value in declared.items() if value is not UNKNOWN}
-        if node is None or not is_switched_while_locked(node, parse_declared_node(known_values)):
-            return None
-        reason = f"{format_locked_nodes([node.gpu_node_name])}, and this change starts or stops it"
-        return Guard(Permission.UNLOCK, reason)
 
     def _complete_inputs(
         self, context: ProviderContext, values: Mapping[str, Any]

@@ -6,7 +6,7 @@ none. `NodePoolOperations` works through `pool.reconciler`; `NodePoolLifecycle` 
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,12 +18,11 @@ from gpuform.providers.context import (
 )
 from gpuform.providers.draining import NodeEviction
 from gpuform.providers.errors import GpuformError, NotReady
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.lifetime import IdlenessVerdict, Power
-from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repairs
-from gpuform.providers.repairing import RepairDecision
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.providers.scp.idleness import (
@@ -71,19 +70,11 @@ from gpuform.providers.scp.pool import (
     list_planned_fields,
     parse_stored_nodes,
 )
-from gpuform.schemas.access import Access
-from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import NodeFault
-from gpuform.schemas.resource_facts import (
-    NodeRecord,
-    Notice,
-    ResourcePlacement,
-    ResourceUsage,
-)
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import (
@@ -435,6 +426,54 @@ class NodePoolOperations:
         return get_client(self._settings, inputs.region_id)
 
 
+def _judge_idleness(
+    settings: Settings, object_id: str, idleness: Idleness
+) -> IdlenessVerdict | None:
+    """Judge by the stored nodes, the scheduler and Lens whether all are idle; never None.
+
+    Idle means: quiet now, and in recorded observations over the declared time. Records this
+    observation, or deletes the recorded ones if a node may be in use.
+
+    Raises:
+        GpuformError: the scheduler or Lens cannot be asked.
+    """
+    context = get_current_context()
+    drainer = NodeDrainer.for_pool(context, object_id, context.stored_properties)
+    nodes = [
+        node
+        for node in parse_stored_nodes(context.stored_properties) or ()
+        if not is_terminating(node.state)
+    ]
+    return judge_idleness(context, settings, object_id, drainer, nodes, idleness)
+
+
+def _get_owner_name(outputs: Mapping[str, Any]) -> str:
+    """Return the creators of the pool's nodes, separated by commas."""
+    nodes = outputs.get("gpu_nodes")
+    node_outputs = nodes.values() if isinstance(nodes, Mapping) else ()
+    creators = {str(node.get("created_by") or "") for node in node_outputs}
+    return ", ".join(sorted(creators - {""}))
+
+
+def _get_creation_time(outputs: Mapping[str, Any]) -> float | None:
+    """Return the creation time of the oldest node, in Unix seconds; None if unknown."""
+    times = (to_unix_time(node.created_at) for node in parse_stored_nodes(outputs) or ())
+    return min((time for time in times if time is not None), default=None)
+
+
+def _describe_replacement(names: Collection[str], declared: Mapping[str, Any]) -> str:
+    """Return how a pool's replacement could be avoided: by a rollout.
+
+    Empty if a `rollout` is declared, or if `names`, the changed inputs, are not only image and
+    server type.
+    """
+    if declared.get("rollout") is not None or not {*names} <= {*ROLLOUT_FIELDS}:
+        return ""
+    return (
+        "this change replaces all nodes at once: declare a `rollout` to replace them step by step"
+    )
+
+
 class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     """The lifecycle of a node pool of SCP."""
 
@@ -451,6 +490,25 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     parts_kind = "GpuNode"
     volatile_outputs = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
+    hooks = KindHooks(
+        compute_resource_usage=compute_pool_usage,
+        find_kind_notices=lambda _inputs, outputs, _now: build_image_notices(outputs),
+        judge_idleness=_judge_idleness,
+        get_owner_name=_get_owner_name,
+        get_access=describe_pool_access,
+        get_placement=describe_pool_placement,
+        list_agenda_entries=list_open_rollouts,
+        list_node_records=lambda _object_id, inputs, outputs: list_pool_nodes(inputs, outputs),
+        is_off=has_stopped_nodes,
+        should_stay_off=should_stay_stopped,
+        get_creation_time=_get_creation_time,
+        list_planned_fields=lambda declared: list_planned_fields(declared) | {"gpu_type"},
+        describe_replacement=_describe_replacement,
+        find_planned_changes=find_pool_changes,
+        decide_repairs=decide_pool_repairs,
+        find_deletion_guard=find_deletion_guard,
+        find_change_guard=find_change_guard,
+    )
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
@@ -465,149 +523,6 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
             len(nodes) if isinstance(nodes, Mapping) else parse_count(properties.get("count"))
         )
         return None if server_count is None else server_count * GPUS_PER_SERVER
-
-    @classmethod
-    def compute_resource_usage(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> ResourceUsage:
-        """Return the resource usage of the running and the stopped servers."""
-        return compute_pool_usage(inputs, outputs)
-
-    @classmethod
-    def list_notices(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
-    ) -> Iterable[Notice]:
-        """Return notices about idleness, unrepaired faults and a newer image.
-
-        Notices about the declared expiry are left out.
-        """
-        return (*super().list_notices(inputs, outputs, now), *build_image_notices(outputs))
-
-    @classmethod
-    def judge_idleness(
-        cls, settings: Settings, object_id: str, idleness: Idleness
-    ) -> IdlenessVerdict | None:
-        """Judge by the stored nodes, the scheduler and Lens whether all are idle; never None.
-
-        Idle means: quiet now, and in recorded observations over the declared time. Records this
-        observation, or deletes the recorded ones if a node may be in use.
-
-        Raises:
-            GpuformError: the scheduler or Lens cannot be asked.
-        """
-        context = get_current_context()
-        drainer = NodeDrainer.for_pool(context, object_id, context.stored_properties)
-        nodes = [
-            node
-            for node in parse_stored_nodes(context.stored_properties) or ()
-            if not is_terminating(node.state)
-        ]
-        return judge_idleness(context, settings, object_id, drainer, nodes, idleness)
-
-    @classmethod
-    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Return the creators of the pool's nodes, separated by commas."""
-        nodes = outputs.get("gpu_nodes")
-        node_outputs = nodes.values() if isinstance(nodes, Mapping) else ()
-        creators = {str(node.get("created_by") or "") for node in node_outputs}
-        return ", ".join(sorted(creators - {""}))
-
-    @classmethod
-    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return the SSH access of the pool's nodes; never None, even without nodes."""
-        return describe_pool_access(outputs)
-
-    @classmethod
-    def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
-        """Return region and vendor pool, and the fabric of each node; never None."""
-        return describe_pool_placement(outputs)
-
-    @classmethod
-    def list_agenda_entries(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Sequence[AgendaEntry]:
-        """Return the rollout of an image that has not reached all nodes, if there is one."""
-        return list_open_rollouts(inputs, outputs)
-
-    @classmethod
-    def list_node_records(
-        cls,
-        object_id: str,  # noqa: ARG003 - a hook
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
-    ) -> Sequence[NodeRecord]:
-        """Return the servers of the pool."""
-        return list_pool_nodes(inputs, outputs)
-
-    @classmethod
-    def is_off(cls, outputs: Mapping[str, Any]) -> bool:
-        """Return True if a node without a separately declared state is stopped or stopping."""
-        return has_stopped_nodes(outputs)
-
-    @classmethod
-    def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-        """Return True if `gpuform expire` stopped the pool for idleness, and `idle` is declared.
-
-        False with the permission `start-terminated`.
-        """
-        return should_stay_stopped(old_outputs, declared)
-
-    @classmethod
-    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """Return the creation time of the oldest node, in Unix seconds; None if unknown."""
-        times = (to_unix_time(node.created_at) for node in parse_stored_nodes(outputs) or ())
-        return min((time for time in times if time is not None), default=None)
-
-    @classmethod
-    def get_planned_fields(cls, declared: Mapping[str, Any]) -> Collection[str]:
-        """Return the inputs compared with the nodes, and gpu_type.
-
-        Another GPU is another server_type_id.
-        """
-        return list_planned_fields(declared) | {"gpu_type"}
-
-    @classmethod
-    def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
-        """Return how a pool's replacement could be avoided: by a rollout.
-
-        Empty if a `rollout` is declared, or if `names`, the changed inputs, are not only image and
-        server type.
-        """
-        if declared.get("rollout") is not None or not {*names} <= {*ROLLOUT_FIELDS}:
-            return ""
-        return (
-            "this change replaces all nodes at once: declare a `rollout` to replace them step "
-            "by step"
-        )
-
-    @classmethod
-    def find_planned_changes(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Iterable[FieldChange]:
-        """Yield the differences between stored nodes and declaration, node by node."""
-        return find_pool_changes(old_outputs, declared)
-
-    @classmethod
-    def decide_repairs(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> RepairDecision:
-        """Decide by the stored nodes which broken ones a run deletes and creates again."""
-        return decide_pool_repairs(old_outputs, declared)
-
-    @classmethod
-    def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
-        """Return the permission needed to delete locked nodes, or None."""
-        return find_deletion_guard(old_outputs)
-
-    @classmethod
-    def find_change_guard(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Guard | None:
-        """Return the permission needed to delete, start or stop locked nodes, or None.
-
-        None, too, while values are unknown or no run has observed a node: the update checks again.
-        """
-        return find_change_guard(old_outputs, declared)
 
     def _complete_inputs(
         self, context: ProviderContext, values: Mapping[str, Any]

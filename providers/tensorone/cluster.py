@@ -23,7 +23,6 @@ from gpuform.providers.context import (
     wait_until_gone,
 )
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
-from gpuform.providers.environment import Live
 from gpuform.providers.errors import (
     ApiError,
     Conflict,
@@ -34,12 +33,11 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.evidence import Observation
 from gpuform.providers.http import build_contradiction_error
-from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import IdlenessVerdict, Power
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
+from gpuform.providers.lifetime import Power
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStops, Repairs, Target
-from gpuform.providers.repairing import RepairDecision
 from gpuform.providers.tensorone.client import ClusterReading, get_client
 from gpuform.providers.tensorone.cluster_facts import (
     build_node_record,
@@ -69,13 +67,10 @@ from gpuform.providers.tensorone.start_stop import (
     get_capacity_wait,
     to_out_of_capacity,
 )
-from gpuform.schemas.access import Access
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import iterate_alternatives
-from gpuform.schemas.resource_facts import Credit, Exposure, NodeRecord, Notice, ResourceUsage
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import START_FIELDS, ClusterInputs
 from gpuform.schemas.tensorone.outputs import (
@@ -427,6 +422,62 @@ class ClusterOperations:
         raise AssertionError("unreachable")
 
 
+def _measure_gpu_usage(settings: Settings, object_id: str) -> float | None:
+    """Return the GPU use reported by the platform, from 0 to 1; never None.
+
+    A stopped or missing cluster uses 0.
+
+    Raises:
+        GpuformError: the platform does not answer, or reports no use.
+    """
+    try:
+        cluster = get_client(settings).cluster_listing.read_alone(object_id).cluster
+    except NotFound:
+        return 0.0
+    if cluster.status == ClusterStatus.STOPPED:
+        return 0.0
+    used = cluster.metrics.current.gpu_utilization if cluster.metrics else None
+    if used is None or not 0 <= used <= 100:
+        raise GpuformError(f"tensorone: the answer about {object_id} reports no use of its GPUs")
+    return used / 100
+
+
+def _observe_gpu_work(settings: Settings, object_id: str) -> Observation | None:
+    """Return an observation whose gap says how the GPUs may be in use, by TensorOne's metrics.
+
+    The observation of a missing, stopped or idle cluster has no gap. Returns None for a running
+    cluster without metrics: TensorOne reports nothing else about work.
+
+    Raises:
+        GpuformError: the platform does not answer.
+    """
+    client = get_client(settings)
+    try:
+        cluster = client.cluster_listing.read_alone(object_id).cluster
+    except NotFound:
+        return Observation("TensorOne")
+    now, _ = get_current_context().get_platform_time(client.clock_ahead)
+    return observe_use(cluster, now)
+
+
+def _find_planned_changes(
+    old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Iterator[FieldChange]:
+    """Yield a start or stop, and the changes applied by a start, with the effect of each."""
+    yield from plan_state_changes(old_outputs, declared)
+    parts = (
+        {k: v for k, v in values.items() if k in FIELDS_APPLIED_BY_START}
+        for values in (old_outputs, declared)
+    )
+    for change in by_rules(ClusterInputs, *parts):
+        if change.action is Action.KEEP:
+            if change.path in FIELDS_APPLIED_BY_START:
+                yield change
+        else:
+            because = change.because or describe_start_effect(change.path, old_outputs, declared)
+            yield replace(change, because=because)
+
+
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     """The resource kind of TensorOne's GPU clusters."""
 
@@ -445,157 +496,32 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     power = Power("state", "running", "stopped")
     drift_outputs = frozenset({"firewall_rules"})
     volatile_outputs = frozenset({"alerts", "estimated_termination", "updated_at"})
-
-    @classmethod
-    def compute_resource_usage(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> ResourceUsage:
-        """Return GPUs and storage, at the platform's own rate while the rate is valid."""
-        return describe_cluster_usage(inputs, outputs)
-
-    @classmethod
-    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return the SSH host and the mapped ports of the cluster; never None."""
-        return describe_cluster_access(outputs)
-
-    @classmethod
-    def list_node_records(
-        cls, object_id: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Sequence[NodeRecord]:
-        """Return the one machine of the cluster; none before it exists."""
-        return (build_node_record(object_id, inputs, outputs),) if outputs else ()
-
-    @classmethod
-    def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:
-        """Return the GPU use reported by the platform, from 0 to 1; never None.
-
-        A stopped or missing cluster uses 0.
-
-        Raises:
-            GpuformError: the platform does not answer, or reports no use.
-        """
-        try:
-            cluster = get_client(settings).cluster_listing.read_alone(object_id).cluster
-        except NotFound:
-            return 0.0
-        if cluster.status == ClusterStatus.STOPPED:
-            return 0.0
-        used = cluster.metrics.current.gpu_utilization if cluster.metrics else None
-        if used is None or not 0 <= used <= 100:
-            raise GpuformError(
-                f"tensorone: the answer about {object_id} reports no use of its GPUs"
-            )
-        return used / 100
-
-    @classmethod
-    def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:
-        """Return an observation whose gap says how the GPUs may be in use, by TensorOne's metrics.
-
-        The observation of a missing, stopped or idle cluster has no gap. Returns None for a running
-        cluster without metrics: TensorOne reports nothing else about work.
-
-        Raises:
-            GpuformError: the platform does not answer.
-        """
-        client = get_client(settings)
-        try:
-            cluster = client.cluster_listing.read_alone(object_id).cluster
-        except NotFound:
-            return Observation("TensorOne")
-        now, _ = get_current_context().get_platform_time(client.clock_ahead)
-        return observe_use(cluster, now)
-
-    @classmethod
-    def judge_idleness(
-        cls, settings: Settings, object_id: str, idleness: Idleness
-    ) -> IdlenessVerdict | None:
-        """Judge whether the cluster is idle, by metrics and any contradiction; never None.
-
-        Raises:
-            GpuformError: the platform does not answer.
-        """
-        return evaluate_idleness(get_client(settings), object_id, idleness)
-
-    @classmethod
-    def read_live_metrics(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:
-        """Return the metrics and the cost so far, by cluster id, without missing clusters."""
-        return read_live_figures(get_client(settings), ids)
-
-    @classmethod
-    def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Return the owner of the cluster's project: mail address, else id, else empty."""
-        return str(outputs.get("owner_email") or outputs.get("owner_id") or "")
-
-    @classmethod
-    def is_off(cls, outputs: Mapping[str, Any]) -> bool:
-        """Return True for a stopped or stopping cluster, whoever stopped the cluster."""
-        return outputs.get("status") in (ClusterStatus.STOPPED, ClusterStatus.STOPPING)
-
-    @classmethod
-    def decide_repairs(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> RepairDecision:
-        """Return whether a run restarts a broken cluster under the declared `repair`.
-
-        A restart that may end work is held back, unless a person names the cluster.
-
-        Raises:
-            GpuformError: a person requests another repair than a restart.
-        """
-        return decide_cluster_repairs(old_outputs, declared)
-
-    @classmethod
-    def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
-        """Return whether lack of credit stopped the cluster, by the text of its status.
-
-        None without a status.
-        """
-        return read_credit(outputs)
-
-    @classmethod
-    def list_notices(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
-    ) -> Iterable[Notice]:
-        """Return notices about idleness, unrepaired faults, auto-termination and a newer template.
-
-        Notices about the declared expiry are left out.
-        """
-        return (*super().list_notices(inputs, outputs, now), *find_cluster_notices(outputs, now))
-
-    @classmethod
-    def get_exposure(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Exposure | None:
-        """Return the ports open to everybody, or why they are unknown; None if no port is."""
-        return describe_cluster_exposure(inputs, outputs)
-
-    @classmethod
-    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """Return the creation time reported by TensorOne, in Unix seconds; None if unknown."""
-        return to_unix_time(outputs.get("created_at"))
-
-    @classmethod
-    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
-        """Return True for a cluster with the status `error`."""
-        return old_outputs.get("status") == ClusterStatus.ERROR
-
-    @classmethod
-    def find_planned_changes(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Iterator[FieldChange]:
-        """Yield a start or stop, and the changes applied by a start, with the effect of each."""
-        yield from plan_state_changes(old_outputs, declared)
-        parts = (
-            {k: v for k, v in values.items() if k in FIELDS_APPLIED_BY_START}
-            for values in (old_outputs, declared)
-        )
-        for change in by_rules(ClusterInputs, *parts):
-            if change.action is Action.KEEP:
-                if change.path in FIELDS_APPLIED_BY_START:
-                    yield change
-            else:
-                because = change.because or describe_start_effect(
-                    change.path, old_outputs, declared
-                )
-                yield replace(change, because=because)
+    hooks = KindHooks(
+        compute_resource_usage=describe_cluster_usage,
+        get_access=describe_cluster_access,
+        list_node_records=lambda object_id, inputs, outputs: (
+            (build_node_record(object_id, inputs, outputs),) if outputs else ()
+        ),
+        measure_gpu_usage=_measure_gpu_usage,
+        observe_gpu_work=_observe_gpu_work,
+        judge_idleness=lambda settings, object_id, idleness: evaluate_idleness(
+            get_client(settings), object_id, idleness
+        ),
+        read_live_metrics=lambda settings, ids: read_live_figures(get_client(settings), ids),
+        get_owner_name=lambda outputs: str(
+            outputs.get("owner_email") or outputs.get("owner_id") or ""
+        ),
+        is_off=lambda outputs: (
+            outputs.get("status") in (ClusterStatus.STOPPED, ClusterStatus.STOPPING)
+        ),
+        decide_repairs=decide_cluster_repairs,
+        get_credit=lambda _inputs, outputs: read_credit(outputs),
+        find_kind_notices=lambda _inputs, outputs, now: find_cluster_notices(outputs, now),
+        get_exposure=describe_cluster_exposure,
+        get_creation_time=lambda outputs: to_unix_time(outputs.get("created_at")),
+        is_stuck=lambda old_outputs: old_outputs.get("status") == ClusterStatus.ERROR,
+        find_planned_changes=_find_planned_changes,
+    )
 
 
 def _remove_placement(

@@ -5,7 +5,7 @@ is in state files. `gpuform.providers.certifying` decides what to test; tests ru
 Cluster Readiness Engine or of Slurm.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from gpuform.providers.certifying import (
@@ -23,7 +23,7 @@ from gpuform.providers.context import ProviderContext, get_current_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.scheduler import list_node_software
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import CertificationName, EngineTester, find_engine
 from gpuform.providers.records import BatchRecords
@@ -43,8 +43,6 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs
 from gpuform.schemas.policies.drain import SlurmInputs
-from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.schemas.resource_facts import Notice
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import CertificationInputs
 from gpuform.schemas.values import contains_unknown, parse_count
@@ -116,6 +114,41 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
         return NodeAccess(declared_count, list_machines, create_tester, now)
 
 
+def _find_planned_changes(
+    old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Iterable[FieldChange]:
+    """Yield `certify again` if nodes are added, repaired or unproven, and a changed `num_gpus`.
+
+    The change of a known `num_gpus` is for the state alone: `certify again` stands for the
+    tests. An UNKNOWN one gives a change, too.
+    """
+    before, after = parse_count(old_outputs.get("num_gpus")), declared.get("num_gpus")
+    num_gpus = parse_count(after)
+    new_nodes = (
+        (num_gpus - before) // _estimate_gpus_per_node(old_outputs, before)
+        if num_gpus is not None and before is not None
+        else 0
+    )
+    certify_again = build_certify_again_change(
+        old_outputs,
+        new_nodes,
+        get_current_context().planned_repairs,
+        has_unknown_nodes=contains_unknown(after),
+    )
+    if certify_again is not None:
+        yield certify_again
+    if contains_unknown(after):
+        reason = "certify again after new nodes are added"
+        yield FieldChange("num_gpus", Action.UPDATE, before, after, because=reason)
+    elif num_gpus != before:
+        # fewer nodes need no test: only the recorded number changes
+        reason = "" if new_nodes > 0 else "no new nodes: nothing to test"
+        recorded = FieldChange(
+            "num_gpus", Action.UPDATE, before, num_gpus, because=reason, state_only=True
+        )
+        yield recorded
+
+
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):
     """The resource kind of certifications of nodes of Together's clusters."""
 
@@ -131,55 +164,13 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     planned_fields = frozenset({"num_gpus"})
     drift_outputs = frozenset({"gaps"})
     creates_no_object = True
-
-    @classmethod
-    def find_planned_changes(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Iterable[FieldChange]:
-        """Yield `certify again` if nodes are added, repaired or unproven, and a changed `num_gpus`.
-
-        The change of a known `num_gpus` is for the state alone: `certify again` stands for the
-        tests. An UNKNOWN one gives a change, too.
-        """
-        before, after = parse_count(old_outputs.get("num_gpus")), declared.get("num_gpus")
-        num_gpus = parse_count(after)
-        new_nodes = (
-            (num_gpus - before) // _estimate_gpus_per_node(old_outputs, before)
-            if num_gpus is not None and before is not None
-            else 0
-        )
-        certify_again = build_certify_again_change(
-            old_outputs,
-            new_nodes,
-            get_current_context().planned_repairs,
-            has_unknown_nodes=contains_unknown(after),
-        )
-        if certify_again is not None:
-            yield certify_again
-        if contains_unknown(after):
-            reason = "certify again after new nodes are added"
-            yield FieldChange("num_gpus", Action.UPDATE, before, after, because=reason)
-        elif num_gpus != before:
-            # fewer nodes need no test: only the recorded number changes
-            reason = "" if new_nodes > 0 else "no new nodes: nothing to test"
-            recorded = FieldChange(
-                "num_gpus", Action.UPDATE, before, num_gpus, because=reason, state_only=True
-            )
-            yield recorded
-
-    @classmethod
-    def tests_nodes_of(cls, old_outputs: Mapping[str, Any], repairs: Sequence[NodeRepair]) -> bool:
-        """Return True if the certification has a result of a machine that is repaired."""
-        return tests_repaired_nodes(old_outputs, repairs)
-
-    @classmethod
-    def find_due_notices(
-        cls,
-        old_outputs: Mapping[str, Any],
-        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> Iterable[Notice]:
-        """Return notices about nodes without a valid certification."""
-        return build_due_certification_notices(old_outputs)
+    hooks = KindHooks(
+        find_planned_changes=_find_planned_changes,
+        tests_nodes_of=tests_repaired_nodes,
+        find_kind_due_notices=lambda old_outputs, _declared: build_due_certification_notices(
+            old_outputs
+        ),
+    )
 
 
 def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[CertifiableNode]:

@@ -5,9 +5,9 @@ path is in state files. The work is in `client` (requests), `cluster_view` (answ
 (removal of nodes), `repairing` (repairs) and `workers` (Kubernetes and Slurm).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuform.providers.context import (
     PollResult,
@@ -27,11 +27,10 @@ from gpuform.providers.creating import (
 )
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
 from gpuform.providers.http import build_contradiction_error
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drains, Repairs, Target
-from gpuform.providers.repairing import RepairDecision
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import (
     find_write_refusal,
@@ -81,19 +80,10 @@ from gpuform.providers.together.workers import (
     has_failing_workers,
     read_worker_states,
 )
-from gpuform.schemas.access import Access
-from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import iterate_alternatives
-from gpuform.schemas.resource_facts import (
-    Credit,
-    NodeRecord,
-    Notice,
-    ResourcePlacement,
-    ResourceUsage,
-)
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.together.outputs import (
@@ -103,9 +93,6 @@ from gpuform.schemas.together.outputs import (
     ClusterStatus,
     to_unix_time,
 )
-
-if TYPE_CHECKING:
-    from gpuform.schemas.explanation import ExplainedRepair
 
 POLL_INTERVAL_S = 30.0
 """Longest pause between two polls, in seconds: a create takes many minutes."""
@@ -579,6 +566,35 @@ class ClusterOperations:
         return self._client.create_cluster(inputs).cluster_id
 
 
+def _describe_replacement(names: Collection[str], declared: Mapping[str, Any]) -> str:
+    """Return a sentence for the plan about which cluster exists first.
+
+    With a `rollout` that is the new one; without one the sentence says what a `rollout` would
+    do. Returns "" without a `rollout` if `names`, the changed fields, have the volume.
+    """
+    if declared.get("rollout") is not None:
+        return (
+            "gpuform creates the new cluster first, and deletes the old one when no job runs "
+            "on it; both cost money until then"
+        )
+    # the data is on the old volume, whichever cluster exists first
+    if "volume_id" in names:
+        return ""
+    return "with a `rollout` gpuform creates the new cluster before it deletes the old one"
+
+
+def _find_deletion_guard(old_outputs: Mapping[str, Any]) -> Guard | None:
+    """Return the guard of a RESERVED cluster, which is prepaid; None for any other cluster.
+
+    From document 003, "Billing".
+    """
+    if old_outputs.get("billing_type") != "RESERVED":
+        return None
+    name = old_outputs.get("cluster_name", "")
+    because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
+    return Guard(Permission.DESTROY_RESERVED, because)
+
+
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     """The resource kind of Together's GPU clusters."""
 
@@ -594,6 +610,30 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     gpus_field = "num_gpus"
     drift_outputs = frozenset({"installed_version_id", "os_image"})
     volatile_outputs = frozenset({"node_events"})
+    hooks = KindHooks(
+        find_observed_news=build_node_event_notices,
+        find_planned_changes=find_system_changes,
+        get_credit=describe_cluster_credit,
+        find_kind_notices=lambda _inputs, outputs, now: (
+            *find_worker_notices(outputs),
+            *find_node_count_notices(outputs),
+            *build_repair_notices(outputs, now),
+        ),
+        find_write_refusal=find_write_refusal,
+        compute_resource_usage=describe_cluster_usage,
+        get_access=describe_cluster_access,
+        get_placement=describe_cluster_placement,
+        list_node_records=lambda _object_id, inputs, outputs: list_cluster_nodes(inputs, outputs),
+        list_agenda_entries=list_reservations,
+        list_observed_repairs=list_remediations,
+        get_creation_time=lambda outputs: to_unix_time(outputs.get("created_at")),
+        is_stuck=lambda old_outputs: old_outputs.get("status") in STUCK_CLUSTER_MESSAGES,
+        is_accepted=are_workers_accepted,
+        decide_repairs=decide_cluster_repairs,
+        should_create_first=lambda declared: declared.get("rollout") is not None,
+        describe_replacement=_describe_replacement,
+        find_deletion_guard=_find_deletion_guard,
+    )
 
     def _complete_inputs(
         self, context: ProviderContext, values: Mapping[str, Any]
@@ -602,157 +642,6 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         name, region = str(values.get("cluster_name")), str(values.get("region"))
         target = _build_target(context, name, region)
         return complete_project(self._settings or Settings(), context, values, target), []
-
-    @classmethod
-    def find_observed_news(
-        cls, old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Iterable[Notice]:
-        """Yield a notice for each node that Together has added, removed or preempted since."""
-        return build_node_event_notices(old_outputs, outputs)
-
-    @classmethod
-    def find_planned_changes(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> Iterable[FieldChange]:
-        """Yield the replacement of a cluster whose nodes have another operating system."""
-        return find_system_changes(old_outputs, declared)
-
-    @classmethod
-    def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
-        """Return what a lack of credit has done to the cluster, and what it would do next.
-
-        None if unknown.
-        """
-        return describe_cluster_credit(inputs, outputs)
-
-    @classmethod
-    def list_notices(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
-    ) -> Iterable[Notice]:
-        """Return notices about idleness, unrepaired faults, cordoned, drained or missing workers.
-
-        More notices are about repairs under way and their reviewers, the events behind a number of
-        nodes other than the declared one, and schedulers that did not answer. Notices about the
-        declared expiry are left out.
-        """
-        return (
-            *super().list_notices(inputs, outputs, now),
-            *find_worker_notices(outputs),
-            *find_node_count_notices(outputs),
-            *build_repair_notices(outputs, now),
-        )
-
-    @classmethod
-    def find_write_refusal(cls, settings: Settings) -> str:
-        """Return why the key may not change clusters, or "".
-
-        A Member may only read the control plane. Sends one request in a process.
-
-        Raises:
-            GpuformError: Together does not answer.
-        """
-        return find_write_refusal(settings)
-
-    @classmethod
-    def compute_resource_usage(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> ResourceUsage:
-        """Return the GPUs by way of billing, and the volume created with the cluster."""
-        return describe_cluster_usage(inputs, outputs)
-
-    @classmethod
-    def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return the kubeconfig, the workers' SSH hosts and Slurm's login node; never None."""
-        return describe_cluster_access(outputs)
-
-    @classmethod
-    def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
-        """Return the region and the workers; never None.
-
-        Together reports no fabrics and no switches.
-        """
-        return describe_cluster_placement(outputs)
-
-    @classmethod
-    def list_node_records(
-        cls,
-        object_id: str,  # noqa: ARG003 - a hook
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
-    ) -> Sequence[NodeRecord]:
-        """Return the workers; Together reports no account."""
-        return list_cluster_nodes(inputs, outputs)
-
-    @classmethod
-    def list_agenda_entries(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> Sequence[AgendaEntry]:
-        """Return the reservation of the cluster, if it has one."""
-        return list_reservations(inputs, outputs)
-
-    @classmethod
-    def list_observed_repairs(cls, outputs: Mapping[str, Any]) -> "Sequence[ExplainedRepair]":
-        """Return the latest remediation of each worker."""
-        return list_remediations(outputs)
-
-    @classmethod
-    def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """Return the creation time reported by Together, in Unix seconds; None if unknown."""
-        return to_unix_time(outputs.get("created_at"))
-
-    @classmethod
-    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
-        """Return True if the cluster is degraded or paused for lack of credit."""
-        return old_outputs.get("status") in STUCK_CLUSTER_MESSAGES
-
-    @classmethod
-    def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
-        """Return True if the declared acceptance tests prove every worker.
-
-        Without outputs, the tests only have to be declared.
-        """
-        return are_workers_accepted(inputs, outputs)
-
-    @classmethod
-    def decide_repairs(
-        cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> RepairDecision:
-        """Return which broken nodes a run repairs under the declared `repair`."""
-        return decide_cluster_repairs(old_outputs, declared)
-
-    @classmethod
-    def should_create_first(cls, declared: Mapping[str, Any]) -> bool:
-        """Return True with a `rollout`, for jobs to move before the old cluster is deleted."""
-        return declared.get("rollout") is not None
-
-    @classmethod
-    def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
-        """Return a sentence for the plan about which cluster exists first.
-
-        With a `rollout` that is the new one; without one the sentence says what a `rollout` would
-        do. Returns "" without a `rollout` if `names`, the changed fields, have the volume.
-        """
-        if cls.should_create_first(declared):
-            return (
-                "gpuform creates the new cluster first, and deletes the old one when no job runs "
-                "on it; both cost money until then"
-            )
-        # the data is on the old volume, whichever cluster exists first
-        if "volume_id" in names:
-            return ""
-        return "with a `rollout` gpuform creates the new cluster before it deletes the old one"
-
-    @classmethod
-    def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
-        """Return the guard of a RESERVED cluster, which is prepaid; None for any other cluster.
-
-        From document 003, "Billing".
-        """
-        if old_outputs.get("billing_type") != "RESERVED":
-            return None
-        name = old_outputs.get("cluster_name", "")
-        because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
-        return Guard(Permission.DESTROY_RESERVED, because)
 
 
 def _build_target(context: ProviderContext, cluster_name: str, region: str) -> Target:

@@ -17,7 +17,7 @@ from gpuform.providers.context import (
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady
 from gpuform.providers.http import build_contradiction_error
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.providers.together import regions
@@ -31,7 +31,6 @@ from gpuform.providers.together.regions import (
 )
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.resource_facts import Credit, ResourceUsage
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import SharedVolumeInputs
 from gpuform.schemas.together.outputs import (
@@ -245,6 +244,12 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     id_example = "b8aaf8f3-228e-4b65-b805-f9180145fa48"
     import_field = "region"
     is_eventually_consistent = True
+    hooks = KindHooks(
+        get_credit=lambda _inputs, outputs: describe_volume_credit(outputs),
+        find_write_refusal=find_write_refusal,
+        compute_resource_usage=lambda inputs, _outputs: describe_volume_usage(inputs),
+        is_stuck=lambda old_outputs: old_outputs.get("status") in STUCK_VOLUME_MESSAGES,
+    )
 
     def _complete_inputs(
         self, context: ProviderContext, values: Mapping[str, Any]
@@ -252,39 +257,6 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
         """Return the inputs with the project of the volume, if one is known, and no problems."""
         target = _build_target(context, str(values.get("volume_name")))
         return complete_project(self._settings or Settings(), context, values, target), []
-
-    @classmethod
-    def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
-        """Return what a lack of credit has done to the volume; access is revoked last.
-
-        None if unknown.
-        """
-        return describe_volume_credit(outputs)
-
-    @classmethod
-    def find_write_refusal(cls, settings: Settings) -> str:
-        """Return why the key may not change volumes, or "".
-
-        A Member may only read the control plane. Sends one request in a process.
-
-        Raises:
-            GpuformError: Together does not answer.
-        """
-        return find_write_refusal(settings)
-
-    @classmethod
-    def compute_resource_usage(
-        cls,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> ResourceUsage:
-        """Return the region and the declared storage of the volume."""
-        return describe_volume_usage(inputs)
-
-    @classmethod
-    def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:
-        """Return True if access to the volume is revoked for lack of credit."""
-        return old_outputs.get("status") in STUCK_VOLUME_MESSAGES
 
 
 def _build_target(context: ProviderContext, volume_name: str) -> Target:

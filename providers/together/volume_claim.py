@@ -22,7 +22,7 @@ from gpuform.providers.creating import (
     create_once,
 )
 from gpuform.providers.errors import GpuformError, NotReady
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.providers.together.claims import (
@@ -281,15 +281,11 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
     timeouts = Timeouts(create=600, update=600, delete=600)
     operations = VolumeClaimOperations
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/shared-pvc"
-
-    @classmethod
-    def compute_resource_usage(
-        cls,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
-    ) -> ResourceUsage:
-        """Return whether the data survives: a shared volume outlives its claims, NVMe does not."""
-        return ResourceUsage(keeps_data=isinstance(inputs.get("volume_name"), str))
+    hooks = KindHooks(
+        compute_resource_usage=lambda inputs, _outputs: ResourceUsage(
+            keeps_data=isinstance(inputs.get("volume_name"), str)
+        ),
+    )
 
 
 def _build_body(inputs: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:

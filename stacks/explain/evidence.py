@@ -139,7 +139,7 @@ def list_repairs(
     for key, stored, outputs in _iterate_outputs(states):
         lifecycle = find_lifecycle(stored.entry.type)
         if key in keys and lifecycle is not None:
-            for observed in lifecycle.list_observed_repairs(outputs):
+            for observed in lifecycle.hooks.list_observed_repairs(outputs):
                 if is_asked(observed.node):
                     _merge_repair(repairs, observed)
     return repairs

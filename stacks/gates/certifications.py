@@ -50,7 +50,7 @@ def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...
             is_new = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
             observed = {} if is_new or step.old is None else to_plain_properties(step.old.outputs)
             remaining_resources.append(
-                (new, lifecycle.is_accepted(to_plain_properties(new.inputs), observed))
+                (new, lifecycle.hooks.is_accepted(to_plain_properties(new.inputs), observed))
             )
     return tuple(
         CertificationCheck(
@@ -99,7 +99,7 @@ def _find_certification_problem(step: Step) -> str:
         return f"certification {name} has not passed, and this plan does not test its nodes"
     lifecycle = find_lifecycle(step.new.type)
     if lifecycle is not None and [
-        *lifecycle.find_due_notices(outputs, to_plain_properties(step.new.inputs))
+        *lifecycle.hooks.find_due_notices(outputs, to_plain_properties(step.new.inputs))
     ]:
         return f"certification {name} is stale, and this plan does not test its nodes"
     return ""

@@ -134,7 +134,7 @@ class UsageMonitor:
         if kind is None or not id_:
             return None
         try:
-            return load_lifecycle_class(*kind).measure_gpu_usage(self.settings, id_)
+            return load_lifecycle_class(*kind).hooks.measure_gpu_usage(self.settings, id_)
         except GpuformError as error:
             return _format_error(error)
 

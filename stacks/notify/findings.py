@@ -77,7 +77,7 @@ def _list_proposed_repairs(entry: ResourceState) -> Iterator[Occurrence]:
         return
     name = name_of(entry.urn)
     try:
-        decision = lifecycle.decide_repairs(
+        decision = lifecycle.hooks.decide_repairs(
             to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
         )
     # GPUFORM_REPAIR requests something that the platform does not allow.

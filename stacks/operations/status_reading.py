@@ -198,7 +198,7 @@ def _measure_usage(
         if lifecycle is None or not entry.custom or resource.problem:
             continue
         with contextlib.suppress(GpuformError):
-            share = lifecycle.measure_gpu_usage(settings, entry.id)
+            share = lifecycle.hooks.measure_gpu_usage(settings, entry.id)
             if share is not None:
                 usage[entry.urn] = share
     return usage
@@ -378,7 +378,7 @@ def _read_live_metrics(
     metrics_by_urn: dict[str, _LiveMetrics] = {}
     for lifecycle, ids in kinds.items():
         try:
-            live = lifecycle.read_live_metrics(settings, sorted(set(ids.values())))
+            live = lifecycle.hooks.read_live_metrics(settings, sorted(set(ids.values())))
         except GpuformError as error:
             metrics_by_urn |= dict.fromkeys(ids, _LiveMetrics(None, str(error)))
         else:

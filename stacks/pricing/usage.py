@@ -39,7 +39,7 @@ def _compute_usage(
     if lifecycle is None:
         return None
     observed_values = to_plain_properties(observed)
-    return lifecycle.compute_resource_usage(
+    return lifecycle.hooks.compute_resource_usage(
         observed_values if values is observed else to_plain_properties(values), observed_values
     )
 
@@ -56,7 +56,7 @@ def list_entry_nodes(entry: ResourceState) -> tuple[NodeRecord, ...]:
     identity = {"platform": lifecycle.platform, "resource": name_of(entry.urn)}
     return tuple(
         record.model_copy(update=identity)
-        for record in lifecycle.list_node_records(entry.id, inputs, outputs)
+        for record in lifecycle.hooks.list_node_records(entry.id, inputs, outputs)
     )
 
 

@@ -126,7 +126,7 @@ def _list_entry_lines(
     lines = [
         *_list_expiry(values, find_start(entry, observed, now, is_emulated=is_emulated)),
         *_list_running_hours(values, now),
-        *lifecycle.list_agenda_entries(values, outputs),
+        *lifecycle.hooks.list_agenda_entries(values, outputs),
     ]
     if lifecycle.kind == _CERTIFICATION:
         lines += _list_stale_certification(outputs)

@@ -126,7 +126,7 @@ def find_start(
     lifecycle = find_lifecycle(entry.type)
     if lifecycle is None:
         return None
-    reported = lifecycle.get_creation_time(to_plain_properties(outputs))
+    reported = lifecycle.hooks.get_creation_time(to_plain_properties(outputs))
     # The state has real times, which an emulator's clock does not follow.
     return find_creation_time(reported, "" if is_emulated else entry.created, now)
 
@@ -192,7 +192,7 @@ class IdleWatch:
         if (
             lifecycle is None
             or idleness is None
-            or lifecycle.is_off(to_plain_properties(entry.outputs))
+            or lifecycle.hooks.is_off(to_plain_properties(entry.outputs))
         ):
             return None
         try:
@@ -200,7 +200,7 @@ class IdleWatch:
             with use_context(
                 ProviderContext(clock=self.clock, intents=self.intents, stored_properties=outputs)
             ):
-                verdict = lifecycle.judge_idleness(self.settings, entry.id, idleness)
+                verdict = lifecycle.hooks.judge_idleness(self.settings, entry.id, idleness)
         except GpuformError as error:
             # An error must never stop a resource.
             verdict = IdlenessVerdict(

@@ -109,7 +109,7 @@ def list_step_exposures(steps: Iterable[Step]) -> tuple[Exposure, ...]:
         lifecycle = find_lifecycle(entry.type)
         if lifecycle is None or not entry.custom or entry.external or entry.delete:
             continue
-        exposure = lifecycle.get_exposure(
+        exposure = lifecycle.hooks.get_exposure(
             to_plain_properties(entry.inputs), to_plain_properties(outputs)
         )
         if exposure is not None:
@@ -173,18 +173,18 @@ def _build_notices(
             start = find_start(entry, outputs, now, is_emulated=is_emulated)
             resource_notices += (
                 *list_end_notices(values, start, now),
-                *lifecycle.list_notices(values, observed, now),
+                *lifecycle.hooks.list_notices(values, observed, now),
             )
         resource_notices += (
-            lifecycle.find_observed_news(to_plain_properties(before), observed)
+            lifecycle.hooks.find_observed_news(to_plain_properties(before), observed)
             if before is not None
             else ()
         )
         notices += [notice.model_copy(update=identity) for notice in resource_notices]
-        credit = None if entry.external else lifecycle.get_credit(values, observed)
+        credit = None if entry.external else lifecycle.hooks.get_credit(values, observed)
         if credit is not None:
             credited.append(_ResourceCredit(entry.urn, name, lifecycle.platform, credit))
-        placement = None if entry.external else lifecycle.get_placement(observed)
+        placement = None if entry.external else lifecycle.hooks.get_placement(observed)
         if placement is not None:
             placed.append((entry.urn, placement))
     return (*notices, *list_fabric_notices(placed), *_list_credit_notices(credited))
@@ -200,7 +200,7 @@ def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
         if lifecycle is None or not entry.custom or entry.delete or entry.external:
             continue
         identity = {"urn": entry.urn, "name": name_of(entry.urn)}
-        for notice in lifecycle.find_due_notices(
+        for notice in lifecycle.hooks.find_due_notices(
             to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
         ):
             yield notice.model_copy(update=identity)
@@ -213,7 +213,8 @@ def _list_replacement_notices(steps: Iterable[Step]) -> Iterator[Notice]:
         lifecycle = find_lifecycle(new.type) if step.op is Op.REPLACE and new is not None else None
         if lifecycle is None or new is None:
             continue
-        rollout_note = lifecycle.describe_replacement(step.keys, to_plain_properties(new.inputs))
+        inputs = to_plain_properties(new.inputs)
+        rollout_note = lifecycle.hooks.describe_replacement(step.keys, inputs)
         if rollout_note:
             name = name_of(new.urn)
             yield Notice(kind=NoticeKind.ROLLOUT, text=rollout_note, urn=new.urn, name=name)
@@ -329,7 +330,7 @@ class ExpiryObserver:
             return None
         try:
             with use_context(ProviderContext(clock=self.clock)):
-                return lifecycle.observe_gpu_work(self.settings, entry.id)
+                return lifecycle.hooks.observe_gpu_work(self.settings, entry.id)
         except GpuformError as error:
             return Observation(lifecycle.platform, [error.message])
 
@@ -381,7 +382,7 @@ class ProvenCalendar:
         start, with the permission to evict jobs, or where nobody measures. A resource that is
         already off or on as due needs none.
         """
-        is_off, power = lifecycle.is_off(to_plain_properties(entry.outputs)), lifecycle.power
+        is_off, power = lifecycle.hooks.is_off(to_plain_properties(entry.outputs)), lifecycle.power
         stops = due.inputs is not None and power is not None and power.field in due.inputs
         if due.inputs is not None and stops == is_off:
             return  # it is so already

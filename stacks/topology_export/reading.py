@@ -264,7 +264,7 @@ def _get_placement(entry: ResourceState, outputs: Any) -> ResourcePlacement | No
     None also for a resource that is not one of gpuform's.
     """
     lifecycle = find_lifecycle(entry.type)
-    return lifecycle.get_placement(to_plain(outputs)) if lifecycle else None
+    return lifecycle.hooks.get_placement(to_plain(outputs)) if lifecycle else None
 
 
 def _select_by_name(

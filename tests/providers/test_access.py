@@ -24,7 +24,7 @@ TENSORONE = {
 
 
 def get_access(platform: str, kind: str, outputs: Any) -> Access:
-    reported_access = load_lifecycle_class(platform, kind).get_access(outputs)
+    reported_access = load_lifecycle_class(platform, kind).hooks.get_access(outputs)
     assert reported_access is not None
     return reported_access
 
@@ -145,7 +145,7 @@ def test_a_registry_has_no_credentials() -> None:
 
 def test_every_kind_reports_its_access() -> None:
     for platform, kind in list_kinds():
-        reported_access = load_lifecycle_class(platform, kind).get_access({})
+        reported_access = load_lifecycle_class(platform, kind).hooks.get_access({})
         assert reported_access is None or (
             reported_access.no_kubeconfig and (reported_access.hosts or reported_access.no_hosts)
         )

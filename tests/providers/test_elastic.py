@@ -174,14 +174,14 @@ def test_preempted_nodes_are_reported_once(
     before = _refresh(lifecycle, emulator, id_, outs)
     emulator.add_fault("GET", "^/compute/clusters", preempted=True)
     after = _refresh(lifecycle, emulator, id_, before)
-    messages = [notice.text for notice in lifecycle.find_observed_news(before, after)]
+    messages = [notice.text for notice in lifecycle.hooks.find_observed_news(before, after)]
     assert sorted(messages) == [
         "train-preemptible-0 left (TogetherPreempted)",
         "train-preemptible-1 left (TogetherPreempted)",
     ]
-    assert list(lifecycle.find_observed_news(after, after)) == []
-    (notice,) = [n for n in lifecycle.list_notices({}, after, 0.0) if "instead of" in n.text]
+    assert list(lifecycle.hooks.find_observed_news(after, after)) == []
+    (notice,) = [n for n in lifecycle.hooks.list_notices({}, after, 0.0) if "instead of" in n.text]
     assert notice.text.startswith("the cluster has 3 nodes instead of 5: train-preemptible-")
     assert "(TogetherPreempted)" in notice.text
-    assert not [n for n in lifecycle.list_notices({}, before, 0.0) if "instead of" in n.text]
-    assert list(lifecycle.find_observed_news({}, after)) == []
+    assert not [n for n in lifecycle.hooks.list_notices({}, before, 0.0) if "instead of" in n.text]
+    assert list(lifecycle.hooks.find_observed_news({}, after)) == []

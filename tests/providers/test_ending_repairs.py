@@ -94,12 +94,12 @@ def test_a_rejection_names_gpuform_and_status_names_the_reviewer(
     cluster.refresh()
     monkeypatch.delenv(REPAIR_VARIABLE)
     now = cluster.emulator.create_context().clock.now()
-    (notice,) = cluster.lifecycle.list_notices(cluster.inputs, cluster.outs, now)
+    (notice,) = cluster.lifecycle.hooks.list_notices(cluster.inputs, cluster.outs, now)
     assert notice.text.startswith(
         f"node {BROKEN}: repair HOST_AWARE is CANCELLED; requested by together, reviewed by api at "
     )
     assert notice.text.endswith("(gpuform: rejected by `repair`)")
-    later = cluster.lifecycle.list_notices(cluster.inputs, cluster.outs, now + 48 * 3600)
+    later = cluster.lifecycle.hooks.list_notices(cluster.inputs, cluster.outs, now + 48 * 3600)
     assert list(later) == []
 
 

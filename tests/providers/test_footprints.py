@@ -15,7 +15,7 @@ SCP = {"region_id": "kr-west1", "server_type_id": "f90e"}
 
 
 def compute_usage(platform: str, kind: str, values: Any, outputs: Any = None) -> ResourceUsage:
-    return load_lifecycle_class(platform, kind).compute_resource_usage(values, outputs or {})
+    return load_lifecycle_class(platform, kind).hooks.compute_resource_usage(values, outputs or {})
 
 
 def get_prices(usage: ResourceUsage) -> dict[str, float | None]:

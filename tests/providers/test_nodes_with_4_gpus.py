@@ -72,7 +72,8 @@ def test_a_certification_waits_for_all_nodes_and_names_the_new_ones(cluster: Clu
     with use_context(cluster.emulator.create_context("fabric")):
         created = lifecycle.create(declared)
     assert len(created.outs["evidence"]) == 8
-    certify_again, _ = lifecycle.find_planned_changes(created.outs, {**declared, "num_gpus": 40})
+    larger = {**declared, "num_gpus": 40}
+    certify_again, _ = lifecycle.hooks.find_planned_changes(created.outs, larger)
     assert certify_again.because == "certify again: 2 new nodes"
 
 

@@ -10,7 +10,7 @@ from gpuform.schemas.values import UNKNOWN
 
 
 def get_placement(platform: str, kind: str, outputs: Any) -> ResourcePlacement:
-    reported_placement = load_lifecycle_class(platform, kind).get_placement(outputs)
+    reported_placement = load_lifecycle_class(platform, kind).hooks.get_placement(outputs)
     assert reported_placement is not None
     return reported_placement
 
@@ -73,7 +73,7 @@ def test_the_placement_of_an_scp_pool_and_node() -> None:
 def test_invalid_and_unknown_values_are_omitted(odd: Any) -> None:
     names = ("gpu_worker_nodes", "gpu_nodes", "drain", "region", "region_id", "gpu_node_name")
     for platform, kind in list_kinds():
-        reported_placement = load_lifecycle_class(platform, kind).get_placement(
+        reported_placement = load_lifecycle_class(platform, kind).hooks.get_placement(
             dict.fromkeys(names, odd)
         )
         if reported_placement is not None:

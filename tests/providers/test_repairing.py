@@ -106,7 +106,7 @@ def test_without_a_policy_a_proposal_is_only_reported(cluster: Cluster) -> None:
     cluster.refresh()
     news = {**cluster.inputs, **PROGRAM}
     assert cluster.list_changed_paths(news) == []
-    (messages,) = [n.text for n in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
+    (messages,) = [n.text for n in cluster.lifecycle.hooks.list_notices(news, cluster.outs, 0.0)]
     assert messages.startswith(f"node {BROKEN} is broken: GpuPcieReplayRateHigh (critical)")
     assert "the platform proposes HOST_AWARE. Not repaired: no `repair` is declared" in messages
 
@@ -229,7 +229,8 @@ def test_above_max_unhealthy_nothing_is_repaired(cluster: Cluster) -> None:
         propose_remediation(cluster, worker)
     cluster.refresh()
     assert not [path for path in cluster.list_changed_paths(news) if path.startswith("repair[")]
-    messages = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
+    notices = cluster.lifecycle.hooks.list_notices(news, cluster.outs, 0.0)
+    messages = [notice.text for notice in notices]
     assert any("2 of 4 nodes are unhealthy" in message for message in messages)
 
 
@@ -484,7 +485,8 @@ def test_repairs_of_others_count_for_max_parallel(cluster: Cluster) -> None:
     assert (cluster.cordoned, cluster.drain_record) == ([], None)
     cluster.refresh()
     assert cluster.list_changed_paths(news) == []
-    messages = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
+    notices = cluster.lifecycle.hooks.list_notices(news, cluster.outs, 0.0)
+    messages = [notice.text for notice in notices]
     assert any(
         "1 repairs are running, and repair.max_parallel is 1" in message for message in messages
     )

@@ -44,7 +44,8 @@ class Cluster:
         return [change.path for change in changes]
 
     def list_notices(self) -> list[str]:
-        return [notice.text for notice in self.lifecycle.list_notices(self.inputs, self.outs, 0.0)]
+        notices = self.lifecycle.hooks.list_notices(self.inputs, self.outs, 0.0)
+        return [notice.text for notice in notices]
 
     def send_control(self, kind: str, path: str, body: Any) -> Any:
         answer = self.emulator.http.post(f"/_emulator/{kind}/{self.id}/{path}", json=body)

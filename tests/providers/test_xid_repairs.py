@@ -41,7 +41,7 @@ def _list_repairs(cluster: Cluster) -> list[FieldChange]:
 def test_an_error_of_an_application_repairs_no_node(cluster: Cluster) -> None:
     _propose(cluster, 31, 13)
     assert _list_repairs(cluster) == []
-    (notice,) = cluster.lifecycle.list_notices(cluster.inputs, cluster.outs, 0.0)
+    (notice,) = cluster.lifecycle.hooks.list_notices(cluster.inputs, cluster.outs, 0.0)
     rule = "Xid 31: RESTART_APP, Xid 13: RESTART_APP in NVIDIA's Xid catalogue"
     assert notice.text.endswith(f"Not repaired: {rule}")
 

@@ -190,8 +190,8 @@ class ProviderHost:
             lifecycle = self._find_lifecycle(resource)
         except EngineError:
             return False
-        outputs = to_provider(resource.outputs)
-        return lifecycle is not None and lifecycle.tests_nodes_of(outputs, self._planned_repairs)
+        outputs, repairs = to_provider(resource.outputs), self._planned_repairs
+        return lifecycle is not None and lifecycle.hooks.tests_nodes_of(outputs, repairs)
 
     def find_recreated_ids(self, old: ResourceState, new: ResourceState) -> Mapping[str, str]:
         """Return the new id of each node that an update has recreated, by the node's old id."""
@@ -201,7 +201,7 @@ class ProviderHost:
         before, after = (
             {
                 record.name: record.node_id
-                for record in lifecycle.list_node_records(
+                for record in lifecycle.hooks.list_node_records(
                     entry.id, to_provider(entry.inputs), to_provider(entry.outputs)
                 )
             }

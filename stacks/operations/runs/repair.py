@@ -84,7 +84,7 @@ class RepairRun:
         lifecycle = find_lifecycle(entry.type)
         if lifecycle is None:
             return None
-        decision = lifecycle.decide_repairs(
+        decision = lifecycle.hooks.decide_repairs(
             to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
         )
         # A refusal needs a step that can fail: the diff of the step raises it.
@@ -169,7 +169,7 @@ def _list_nodes(entry: ResourceState) -> set[str]:
     if lifecycle is None or not entry.custom or entry.delete or entry.external:
         return set()
     return {
-        *lifecycle.decide_repairs(
+        *lifecycle.hooks.decide_repairs(
             to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
         ).node_names
     }

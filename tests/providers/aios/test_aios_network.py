@@ -16,9 +16,7 @@ ALONE = {name: value for name, value in DECLARED.items() if name != "nodes"}
 
 
 def list_news(before: Any, observed: Any) -> list[str]:
-    return [
-        observed_new.text for observed_new in ClusterLifecycle.find_observed_news(before, observed)
-    ]
+    return [notice.text for notice in ClusterLifecycle.hooks.find_observed_news(before, observed)]
 
 
 def list_new_notices(cluster: Any) -> list[str]:

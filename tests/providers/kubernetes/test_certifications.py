@@ -287,7 +287,7 @@ def test_a_certification_of_other_tests_drivers_or_machines_is_stale(
     assert diff.changes
     [change] = [
         planned_change
-        for planned_change in certified_cluster.lifecycle.find_planned_changes(
+        for planned_change in certified_cluster.lifecycle.hooks.find_planned_changes(
             refreshed.outs, certified_cluster.build_inputs()
         )
         if planned_change.path == "evidence"

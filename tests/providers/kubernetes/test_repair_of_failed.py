@@ -55,7 +55,7 @@ class ManagedCluster:
     def refresh(self) -> list[Any]:
         with use_context(self._create_context()):
             self.outs = dict(self._lifecycle.read(self.id, self.outs).outs)
-        return list(self._lifecycle.decide_repairs(self.outs, self.declared).due_repairs)
+        return list(self._lifecycle.hooks.decide_repairs(self.outs, self.declared).due_repairs)
 
     def update(self) -> None:
         with use_context(self._create_context()):

@@ -174,9 +174,7 @@ def refresh_gate(gate: EmulatedGate) -> dict[str, Any]:
 
 
 def list_notices(observed: dict[str, Any]) -> list[str]:
-    return [
-        observed_new.text for observed_new in HealthGateLifecycle.find_observed_news({}, observed)
-    ]
+    return [notice.text for notice in HealthGateLifecycle.hooks.find_observed_news({}, observed)]
 
 
 def test_a_refresh_of_an_unchanged_gate_reports_violations_as_a_notice(gate: EmulatedGate) -> None:

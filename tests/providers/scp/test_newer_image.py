@@ -44,12 +44,12 @@ def test_a_newer_image_is_noticed_after_a_refresh_and_plans_nothing(
     request.getfixturevalue("newer")
     for resource, kind in ((pool, NodePoolLifecycle), (solo, GpuNodeLifecycle)):
         assert "newer_image" not in resource.outs
-        assert [*kind.list_notices(resource.inputs, resource.outs, 0)] == []
+        assert [*kind.hooks.list_notices(resource.inputs, resource.outs, 0)] == []
         offers.cached_lists.clear()
         refreshed = environment.refresh(resource)
         assert refreshed.outs["newer_image"] == {"id": NEWER, "name": "RHEL 8.10 for BM"}
         assert environment.list_changes(refreshed) == {}
-        (notice,) = kind.list_notices(refreshed.inputs, refreshed.outs, 0)
+        (notice,) = kind.hooks.list_notices(refreshed.inputs, refreshed.outs, 0)
         assert (notice.kind, NEWER in notice.text) == ("image", True)
         assert environment.refresh(refreshed).outs == refreshed.outs
 
@@ -119,4 +119,4 @@ def test_images_that_cannot_be_compared_give_no_notice() -> None:
 
 @pytest.mark.parametrize("bad", ["IMAGE", ["IMAGE"], {}, {"id": None}, None, 3])
 def test_a_malformed_stored_image_gives_no_notice(bad: Any) -> None:
-    assert [*NodePoolLifecycle.list_notices({}, {"newer_image": bad}, 0)] == []
+    assert [*NodePoolLifecycle.hooks.list_notices({}, {"newer_image": bad}, 0)] == []

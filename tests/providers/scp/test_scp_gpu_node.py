@@ -247,7 +247,7 @@ def test_a_failed_node_is_shown_in_every_plan_and_not_replaced(
 def test_unknown_values_are_changes_in_place(environment: Any, inputs: Properties) -> None:
     node = environment.create("GpuNode", inputs)
     assert list(environment.list_changes(node)) == []
-    planned_changes = GpuNodeLifecycle().find_planned_changes(
+    planned_changes = GpuNodeLifecycle().hooks.find_planned_changes(
         node.outs, {**inputs, "cluster_fabric_id": UNKNOWN}
     )
     assert [(change.path, change.replaces) for change in planned_changes] == [

@@ -257,10 +257,10 @@ def test_a_single_node_is_found_by_its_gpu(
 
 def test_prices_and_gates_get_the_declared_gpu_name(by_gpu: Properties) -> None:
     both = {**by_gpu, "server_type_id": H100}
-    footprint = NodePoolLifecycle.compute_resource_usage(both, {})
+    footprint = NodePoolLifecycle.hooks.compute_resource_usage(both, {})
     assert footprint.gpu_types == ("H100",)
     assert footprint.expenses[0].gpu_type == "H100"
-    unknown = NodePoolLifecycle.compute_resource_usage({**both, "gpu_type": UNKNOWN}, {})
+    unknown = NodePoolLifecycle.hooks.compute_resource_usage({**both, "gpu_type": UNKNOWN}, {})
     assert "gpu_types" in unknown.unknown
     by_id = {k: v for k, v in both.items() if k != "gpu_type"}
-    assert NodePoolLifecycle.compute_resource_usage(by_id, {}).gpu_types == (H100,)
+    assert NodePoolLifecycle.hooks.compute_resource_usage(by_id, {}).gpu_types == (H100,)

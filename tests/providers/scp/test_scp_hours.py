@@ -66,7 +66,7 @@ def test_a_node_with_a_state_of_its_own_keeps_it(environment: Any, pool_inputs: 
     nodes = {"head": {"state": "RUNNING"}, "worker": {}, "spare": {"state": "STOPPED"}}
     inputs = {**pool_inputs, "nodes": nodes, "schedule": build_hours(environment)}
     made = environment.create("NodePool", inputs)
-    assert NodePoolLifecycle.is_off(made.outs) is False, "the spare one is not the pool's"
+    assert NodePoolLifecycle.hooks.is_off(made.outs) is False, "the spare one is not the pool's"
     stopped = environment.update(made, {**inputs, "state": "STOPPED"})
     states_by_key = {key: node["state"] for key, node in stopped.nodes.items()}
     assert states_by_key == {"head": "RUNNING", "worker": "STOPPED", "spare": "STOPPED"}
@@ -85,7 +85,7 @@ def test_a_node_is_stopped_outside_of_its_hours(
     assert plan_paths(environment, stopped, inputs) == {}
     advance(environment, hours=5)
     assert plan_paths(environment, stopped, inputs) == {"state": "RUNNING"}
-    created = GpuNodeLifecycle.get_creation_time(stopped.outs)
+    created = GpuNodeLifecycle.hooks.get_creation_time(stopped.outs)
     assert created is not None
     assert 0 < environment.clock.now() - created < 86400
 
@@ -105,10 +105,10 @@ def test_a_locked_pool_is_stopped_only_with_permission(
 @pytest.mark.slow
 def test_a_pool_is_as_old_as_its_oldest_node(environment: Any, pool_inputs: Properties) -> None:
     made = environment.create("NodePool", {**pool_inputs, "ttl": "7d"})
-    first = NodePoolLifecycle.get_creation_time(made.outs)
+    first = NodePoolLifecycle.hooks.get_creation_time(made.outs)
     advance(environment, days=1)
     larger = environment.update(made, {**made.inputs, "count": 5})
-    assert NodePoolLifecycle.get_creation_time(larger.outs) == first
+    assert NodePoolLifecycle.hooks.get_creation_time(larger.outs) == first
 
 
 def test_a_change_of_records_alone_sends_nothing(environment: Any, pool_inputs: Properties) -> None:

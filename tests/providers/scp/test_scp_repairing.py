@@ -104,7 +104,7 @@ def list_recreated(before: Any, after: Any) -> list[str]:
 
 
 def list_repair_notices(pool: Any, inputs: Properties | None = None) -> list[str]:
-    pool_notices = NodePoolLifecycle().list_notices(inputs or pool.inputs, pool.outs, 0.0)
+    pool_notices = NodePoolLifecycle().hooks.list_notices(inputs or pool.inputs, pool.outs, 0.0)
     return [notice.text for notice in pool_notices if notice.kind == "repair"]
 
 
@@ -605,7 +605,7 @@ class TestSingleNodes:
     def test_a_node_that_waits_for_a_review_is_reported(self, environment: Any, node: Any) -> None:
         environment.set_node_state(node.id, "ERROR")
         inputs = {**node.inputs, "repair": {}}
-        notices = GpuNodeLifecycle().list_notices(inputs, environment.refresh(node).outs, 0.0)
+        notices = GpuNodeLifecycle().hooks.list_notices(inputs, environment.refresh(node).outs, 0.0)
         assert "the repair needs a review of the plan" in next(notice.text for notice in notices)
 
 
@@ -624,7 +624,7 @@ def test_limits_hold_for_any_broken_nodes(failed: set[int], parallel: int, most:
         for at in range(12)
     }
     policy = {"approve": "automatic", "max_parallel": parallel, "max_unhealthy": most}
-    decision = NodePoolLifecycle.decide_repairs({"gpu_nodes": nodes}, {"repair": policy})
+    decision = NodePoolLifecycle.hooks.decide_repairs({"gpu_nodes": nodes}, {"repair": policy})
     bound = most if isinstance(most, int) else max(1, 12 * int(most[:-1]) // 100)
     assert {due_repair.instance for due_repair in decision.due_repairs} == (
         {f"i{at}" for at in failed} if len(failed) <= bound else set()

@@ -332,7 +332,7 @@ class TestPool:
 
     def test_the_placement_has_the_zone(self, newer: Any, pool_inputs: Properties) -> None:
         pool = newer.create("NodePool", {**pool_inputs, "zone": ZONE})
-        placement = NodePoolLifecycle.get_placement(pool.outs)
+        placement = NodePoolLifecycle.hooks.get_placement(pool.outs)
         assert placement is not None
         assert {node.zone for node in placement.nodes} == {ZONE}
 
@@ -351,7 +351,7 @@ class TestNode:
         assert newer.diff(node, {**declared, "zone": OTHER_ZONE}) == ["zone"]
         inputs, imported = newer.import_object("GpuNode", node.id)
         assert inputs["zone"] == ZONE
-        placement = GpuNodeLifecycle.get_placement(imported.outs)
+        placement = GpuNodeLifecycle.hooks.get_placement(imported.outs)
         assert placement is not None
         assert [placed.zone for placed in placement.nodes] == [ZONE]
 

@@ -19,7 +19,7 @@ def list_removed_jobs(outs: dict[str, Any], name: str) -> list[Any]:
 
 
 def list_notices(outs: dict[str, Any]) -> list[str]:
-    return [notice.text for notice in ClusterLifecycle.list_notices({}, outs, 0.0)]
+    return [notice.text for notice in ClusterLifecycle.hooks.list_notices({}, outs, 0.0)]
 
 
 def create_context(outs: dict[str, Any], slurm_name: str) -> str:

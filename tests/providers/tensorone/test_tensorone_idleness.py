@@ -35,7 +35,7 @@ def judge_idleness(
     idleness = read_idleness({"idle": idle_cluster or IDLE})
     assert idleness is not None
     with platform.use_provider_context():
-        result = ClusterLifecycle.judge_idleness(Settings(), cluster.id, idleness)
+        result = ClusterLifecycle.hooks.judge_idleness(Settings(), cluster.id, idleness)
     assert result is not None
     return result
 
@@ -315,7 +315,7 @@ def test_the_utilization_in_a_plan_is_measured_too(
         platform.use_provider_context(),
         pytest.raises(Exception, match="reports no use of its GPUs"),
     ):
-        ClusterLifecycle.measure_gpu_usage(Settings(), idle_cluster.id)
+        ClusterLifecycle.hooks.measure_gpu_usage(Settings(), idle_cluster.id)
 
 
 @pytest.mark.parametrize(

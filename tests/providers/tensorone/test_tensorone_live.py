@@ -13,7 +13,8 @@ Json = dict[str, Any]
 
 def read_live_metrics(platform: Any, *clusters: Any) -> Any:
     with platform.use_provider_context():
-        return ClusterLifecycle.read_live_metrics(Settings(), [cluster.id for cluster in clusters])
+        ids = [cluster.id for cluster in clusters]
+        return ClusterLifecycle.hooks.read_live_metrics(Settings(), ids)
 
 
 def replace_reported_values(platform: Any, cluster: Any, **instead: Any) -> None:

@@ -80,7 +80,7 @@ def read_record(platform: Any, cluster: Any) -> Any:
 
 
 def list_repair_notices(cluster: Any, inputs: Json | None = None) -> list[str]:
-    messages = ClusterLifecycle().list_notices(inputs or cluster.inputs, cluster.outs, 0.0)
+    messages = ClusterLifecycle().hooks.list_notices(inputs or cluster.inputs, cluster.outs, 0.0)
     return [message.text for message in messages if message.kind == "repair"]
 
 

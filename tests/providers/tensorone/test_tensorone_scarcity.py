@@ -134,7 +134,7 @@ def test_a_state_without_placements_plans_no_change(platform: Any, inputs: Json)
 def test_prices_and_gates_use_the_placement(platform: Any, inputs: Json) -> None:
     exhaust_region(platform)
     cluster = platform.create({**inputs, "on_no_capacity": SEARCH})
-    resource_usage = ClusterLifecycle.compute_resource_usage(cluster.inputs, cluster.outs)
+    resource_usage = ClusterLifecycle.hooks.compute_resource_usage(cluster.inputs, cluster.outs)
     assert (resource_usage.region, resource_usage.gpu_types) == (THERE, ("A100",))
     assert resource_usage.expenses[0].what == "whole"
 

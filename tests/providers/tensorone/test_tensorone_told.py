@@ -16,7 +16,7 @@ NEW = (
 
 
 def list_notices(platform: Any, cluster: Any) -> list[str]:
-    current_notices = ClusterLifecycle.list_notices(
+    current_notices = ClusterLifecycle.hooks.list_notices(
         cluster.inputs, cluster.outs, platform.clock.now()
     )
     return [notice.text for notice in current_notices]

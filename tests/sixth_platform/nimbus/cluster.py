@@ -7,12 +7,13 @@ from gpuform.providers.context import PollResult, ProviderContext, wait_until_do
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound, NotReady
 from gpuform.providers.http import build_contradiction_error
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Expense, ResourceUsage
+from gpuform.schemas.values import parse_count
 from nimbus.client import get_client
 from nimbus.schemas import Cluster, ClusterInputs, ClusterOutputs
 
@@ -119,6 +120,19 @@ class ClusterOperations:
             return None
 
 
+def compute_resource_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
+    """Return the GPUs of the cluster, which a price book can price."""
+    region, gpu_type = str(inputs.get("region")), str(inputs.get("gpu_type"))
+    count = parse_count(inputs.get("gpu_count"))
+    gpus = Expense(what="gpus", platform="nimbus", amount=count, gpu_type=gpu_type, region=region)
+    return ResourceUsage(
+        region=region,
+        gpu_types=(gpu_type,),
+        running=outputs.get("status") == "running",
+        expenses=(gpus,),
+    )
+
+
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     """The resource kind of Nimbus's GPU clusters."""
 
@@ -129,23 +143,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     operations = ClusterOperations
     gpus_field = "gpu_count"
-
-    @classmethod
-    def compute_resource_usage(
-        cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> ResourceUsage:
-        """Return the GPUs of the cluster, which a price book can price."""
-        region, gpu_type = str(inputs.get("region")), str(inputs.get("gpu_type"))
-        count = cls.count_gpus(inputs)
-        gpus = Expense(
-            what="gpus", platform="nimbus", amount=count, gpu_type=gpu_type, region=region
-        )
-        return ResourceUsage(
-            region=region,
-            gpu_types=(gpu_type,),
-            running=outputs.get("status") == "running",
-            expenses=(gpus,),
-        )
+    hooks = KindHooks(compute_resource_usage=compute_resource_usage)
 
 
 def build_poll_result(cluster: Cluster) -> PollResult[ObservedCluster]:

@@ -49,7 +49,8 @@ MACHINE = {
 def list_records(
     platform: str, kind: str, inputs: dict[str, Any], outputs: dict[str, Any]
 ) -> list[NodeRecord]:
-    return [*load_lifecycle_class(platform, kind).list_node_records("object-1", inputs, outputs)]
+    lifecycle = load_lifecycle_class(platform, kind)
+    return [*lifecycle.hooks.list_node_records("object-1", inputs, outputs)]
 
 
 @pytest.mark.parametrize(
