@@ -228,6 +228,20 @@ class StackEntryInputs(InputModel):
         "stack reads none of their outputs.",
         examples=[["network/prod"]],
     )
+    environment: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The environment of the code host whose jobs apply the stack, for "
+        "`gpuform new ci --all`; gpuform-STACK if not declared.",
+        examples=["production"],
+    )
+    approve: Literal["reviewed", "automatic"] | None = Field(
+        default=None,
+        description="reviewed: people approve the job that applies the stack after the merge; "
+        "automatic: the merge is the approval. reviewed if not declared. For `gpuform new ci "
+        "--all`; all stacks of an environment have the same.",
+        examples=["automatic"],
+    )
 
 
 class StacksInputs(InputModel):

@@ -195,7 +195,12 @@ def plan_ci_files(
 
 def _render_set(repository: Repository, settings: WorkflowSettings) -> WorkflowSet:
     """Return the files of settings as the running version writes them."""
-    return WorkflowSet(get_version(), settings, render_workflows(repository, settings))
+    render = render_workflows
+    if settings.every_stack:
+        from gpuform.stacks.ci_stacks import render_stacks_workflows  # noqa: PLC0415 - topologies
+
+        render = render_stacks_workflows
+    return WorkflowSet(get_version(), settings, render(repository, settings))
 
 
 def plan_upgrade(

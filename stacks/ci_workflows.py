@@ -1,7 +1,7 @@
 """Render the CI workflows of `gpuform new ci`, with the sign-in to the backend's cloud."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,11 @@ _WRITING_KEYS: Final = (
 _WRITING_IDENTITIES: Final = ("AWS_ROLE_ARN", "AZURE_CLIENT_ID", "GCP_SERVICE_ACCOUNT")
 WRITING_NAMES: Final = (*_WRITING_KEYS, *_WRITING_IDENTITIES)
 """Keys and identities that may write: jobs that only plan get the twins `*_READ_ONLY`."""
+PLAN_ENVIRONMENT: Final = "gpuform-plan"
+"""The environment whose jobs plan the code of branches, with keys that only read."""
+WATCH_ENVIRONMENT: Final = "gpuform-watch"
+"""The environment whose jobs look for drift and orphans, with keys that only read."""
+READING_ENVIRONMENTS: Final = (PLAN_ENVIRONMENT, WATCH_ENVIRONMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,12 @@ _CREDENTIALS: Final = (
 _ALLOWED_TEXT: Final = re.compile(r"[A-Za-z0-9_./ -]+")
 
 
+def find_repository_root(folder: Path) -> Path:
+    """Return the nearest folder upwards with a git repository, or else the folder itself."""
+    folders = (folder, *folder.parents)
+    return next((candidate for candidate in folders if (candidate / ".git").exists()), folder)
+
+
 @dataclass(frozen=True, slots=True)
 class Repository:
     """A repository's root folder, and the folder of Pulumi.yaml inside."""
@@ -113,22 +124,19 @@ class Repository:
     project: Path
 
     @classmethod
-    def find(cls, project: Path) -> "Repository":
+    def find(cls, project: Path, *other_markers: str) -> "Repository":
         """Return the git repository around a project, or else the project's folder.
 
         Raises:
-            EngineError: the folder has no Pulumi.yaml.
+            EngineError: the folder has neither Pulumi.yaml nor a file named in `other_markers`.
         """
         project = project.resolve()
-        if not (project / "Pulumi.yaml").is_file():
+        if not any((project / name).is_file() for name in ("Pulumi.yaml", *other_markers)):
             raise EngineError(
                 f"{project} has no Pulumi.yaml",
                 hint="create a project with `gpuform new TEMPLATE`, or choose one with --dir",
             )
-        folders = (project, *project.parents)
-        return cls(
-            next((folder for folder in folders if (folder / ".git").exists()), project), project
-        )
+        return cls(find_repository_root(project), project)
 
     @property
     def directory(self) -> str:
@@ -140,7 +148,8 @@ class Repository:
 class WorkflowSettings:
     """What decides the text of a set of workflows.
 
-    With `rehearses` the plan of a pull request is rehearsed. With `vendored` the jobs install
+    With `rehearses` the plan of a pull request is rehearsed. With `every_stack` the workflows are
+    those of all stacks, and `stack` is not used. With `vendored` the jobs install
     gpuform from a wheel in the project, and else the versions and hashes of requirements.lock.
     """
 
@@ -150,6 +159,7 @@ class WorkflowSettings:
     clouds: Clouds
     rehearses: bool = False
     vendored: bool = True
+    every_stack: bool = False
 
     @property
     def extras(self) -> list[str]:
@@ -163,23 +173,41 @@ def render_workflows(repository: Repository, settings: WorkflowSettings) -> dict
     Raises:
         EngineError: a name has characters that YAML would misread.
     """
+    values = build_template_values(repository, settings)
+    return render_templates(settings.code_host, _TEMPLATES_BY_PATH[settings.code_host], values)
+
+
+def build_template_values(
+    repository: Repository, settings: WorkflowSettings, paths: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the values of the templates; `paths` are further names that a workflow will contain.
+
+    Raises:
+        EngineError: a name has characters that YAML would misread.
+    """
     directory, stack, branch = repository.directory, settings.stack, settings.branch
-    for label, value in (("folder", directory), ("stack", stack), ("branch", branch)):
+    names = [("folder", directory), ("stack", stack), ("branch", branch)]
+    for label, value in (*names, *(("path", path.replace("*", "")) for path in paths)):
         if not _ALLOWED_TEXT.fullmatch(value):
             raise EngineError(
                 f"the {label} {value!r} cannot be written into a workflow",
                 hint="use letters, digits, spaces, hyphens, underscores, dots and slashes",
             )
-    code_host = settings.code_host
-    values = {
+    return {
         "stack": stack,
         "rehearse_variable": " rehearse=yes" if settings.rehearses else "",
         "rehearse_flag": " ${rehearse:+--rehearse}" if settings.rehearses else "",
         "branch": branch,
         "directory": directory,
         "prefix": "" if directory == "." else f"{directory}/",
-        **_VALUE_BUILDERS[code_host](settings),
+        **_VALUE_BUILDERS[settings.code_host](settings),
     }
+
+
+def render_templates(
+    code_host: CodeHostName, targets: Mapping[str, str], values: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the texts of templates by path; `targets` has the template of each path."""
     environment = Environment(  # noqa: S701 - YAML, with values checked above
         loader=FileSystemLoader(_TEMPLATE_FOLDER / code_host),
         # Workflows of GitHub contain `{{ }}` of their own.
@@ -187,8 +215,8 @@ def render_workflows(repository: Repository, settings: WorkflowSettings) -> dict
         variable_end_string="]]",
         undefined=StrictUndefined,
         keep_trailing_newline=True,
+        trim_blocks=True,
     )
-    targets = _TEMPLATES_BY_PATH[code_host]
     return {path: environment.get_template(name).render(values) for path, name in targets.items()}
 
 
@@ -267,32 +295,52 @@ def _list_read_only_names(clouds: Clouds) -> str:
     return "\n".join(f"#             {name}{_READ_ONLY}" for name in _list_twins(clouds))
 
 
-def list_ci_checklist(code_host: CodeHostName, clouds: Clouds, branch: str) -> list[str]:
+def list_ci_checklist(settings: WorkflowSettings) -> list[str]:
     """List what people have to create at the code host and the clouds, an item for each step."""
-    twins = _list_twins(clouds)
-    keys = [name for name in twins if name not in _WRITING_IDENTITIES]
-    identities = [name for name in twins if name in _WRITING_IDENTITIES]
-    is_github = code_host == "github"
     scope = (
         "secrets of the environment gpuform"
-        if is_github
+        if settings.code_host == "github"
         else ("protected variables with the environment scope gpuform")
     )
-    subject = (
-        "the subject repo:OWNER/NAME:environment:gpuform"
-        if is_github
-        else f"the subject project_path:GROUP/NAME:ref_type:branch:ref:{branch}"
-    )
+    branch = settings.branch
+    keys = [name.removesuffix(_READ_ONLY) for name in list_read_only_keys(settings.clouds)]
     return [
         f"environment gpuform: only the branch {branch} may use it, and people approve its jobs",
         f"keys that may write, as {scope}: those you use of {', '.join(keys)}",
         f"keys that may only read, of the repository, under the same names with {_READ_ONLY}",
-        *(
-            f"{name}: an identity that may write the state, which trusts only {subject}; "
-            f"{name}{_READ_ONLY}: one that may only read the state and decrypt with its key"
-            for name in identities
-        ),
+        *list_identity_items(settings, ["gpuform"]),
         "PULUMI_CONFIG_PASSPHRASE, for all jobs: a preview decrypts configuration and state",
+        *list_rule_items(settings.code_host, branch),
+    ]
+
+
+def list_read_only_keys(clouds: Clouds) -> list[str]:
+    """List the names of the platforms' keys that only read, without the clouds' identities."""
+    twins = [name for name in _list_twins(clouds) if name not in _WRITING_IDENTITIES]
+    return [f"{name}{_READ_ONLY}" for name in twins]
+
+
+def list_identity_items(settings: WorkflowSettings, environments: Sequence[str]) -> list[str]:
+    """List the items of the checklist about the clouds' identities of environments."""
+    identities = [name for name in _list_twins(settings.clouds) if name in _WRITING_IDENTITIES]
+    subjects = (
+        [f"repo:OWNER/NAME:environment:{environment}" for environment in environments]
+        if settings.code_host == "github"
+        else [f"project_path:GROUP/NAME:ref_type:branch:ref:{settings.branch}"]
+    )
+    noun = "the subject" if len(subjects) == 1 else "the subjects"
+    return [
+        f"{name}: an identity that may write the state, which trusts only {noun} "
+        f"{', '.join(subjects)}; "
+        f"{name}{_READ_ONLY}: one that may only read the state and decrypt with its key"
+        for name in identities
+    ]
+
+
+def list_rule_items(code_host: CodeHostName, branch: str) -> list[str]:
+    """List the items of the checklist about rules of the branch and owners of files."""
+    is_github = code_host == "github"
+    return [
         f"rule of the branch {branch}: "
         + ("require the check fresh" if is_github else "pipelines must succeed")
         + f", up-to-date branches or a merge {'queue' if is_github else 'train'}, and an approval "

@@ -12,8 +12,13 @@ from typing import Any, Final
 import yaml
 
 from gpuform.stacks.ci_requirements import LOCK_FILE, REQUIREMENTS_FILE
-from gpuform.stacks.ci_workflows import WRITING_NAMES, Repository
+from gpuform.stacks.ci_workflows import (
+    READING_ENVIRONMENTS,
+    WRITING_NAMES,
+    find_repository_root,
+)
 from gpuform.stacks.doctor.findings import Finding, Level
+from gpuform.stacks.gates.file import STACKS_FILE
 
 _AREA: Final = "ci"
 _SECRET: Final = re.compile(rf"\b(?:secrets|vars)\.({'|'.join(WRITING_NAMES)})(?!\w)")
@@ -21,40 +26,54 @@ _WRITE_AGAIN: Final = "write the workflows again: `gpuform new ci --force`"
 _OWNERS_FILES: Final = ("CODEOWNERS", ".github/CODEOWNERS", ".gitlab/CODEOWNERS", "docs/CODEOWNERS")
 
 
-def examine_ci_files(project: Path) -> Iterator[Finding]:
-    """Yield findings about the workflows of the repository around a project.
+def examine_ci_files(folder: Path) -> Iterator[Finding]:
+    """Yield findings about the workflows of the repository around a folder.
 
     Raises:
-        EngineError: the folder has no Pulumi.yaml.
-        YAMLError: a workflow is no YAML.
+        YAMLError: a workflow is not YAML.
     """
-    repository = Repository.find(project)
-    github = sorted(repository.root.glob(".github/workflows/gpuform*.yml"))
-    gitlab = repository.root / ".gitlab-ci.yml"
+    folder = folder.resolve()
+    root = find_repository_root(folder)
+    github = sorted(root.glob(".github/workflows/gpuform*.yml"))
+    gitlab = root / ".gitlab-ci.yml"
     if not github and not gitlab.is_file():
-        text = f"{repository.root} has no workflows of gpuform"
+        text = f"{root} has no workflows of gpuform"
         yield Finding(_AREA, Level.PROBLEM, text, "write them: `gpuform new ci`")
         return
     for file in github:
         yield from _examine_github_jobs(file)
     if gitlab.is_file():
         yield from _examine_gitlab_jobs(gitlab)
-    yield from _examine_owners(repository)
+    yield from _examine_owners(root, folder)
 
 
 def _examine_github_jobs(file: Path) -> Iterator[Finding]:
     """Yield a finding for each job of a workflow: which writing keys it gets, and its gates."""
-    jobs: dict[str, Any] = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("jobs", {})
+    content = file.read_text(encoding="utf-8")
+    jobs: dict[str, Any] = (yaml.safe_load(content) or {}).get("jobs", {})
+    # All secrets of the workflows of `new ci --all` are in environments.
+    is_of_all_stacks = "preview --all" in content
     for name, job in jobs.items():
-        names = sorted(set(_SECRET.findall(yaml.safe_dump(job, width=10_000))))
-        if job.get("environment"):
-            yield Finding(_AREA, Level.OK, f"{file.name}: job {name} is in an environment")
-        elif names:
-            text = f"{file.name}: job {name} is in no environment, and gets {', '.join(names)}"
+        text = yaml.safe_dump(job, width=10_000)
+        names = sorted(set(_SECRET.findall(text)))
+        label = f"{file.name}: job {name}"
+        environment = job.get("environment")
+        if environment in READING_ENVIRONMENTS and names:
+            text = f"{label} is in the environment {environment}, and gets {', '.join(names)}"
             yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+        elif environment:
+            yield Finding(_AREA, Level.OK, f"{label} is in the environment {environment}")
+        elif names:
+            text = f"{label} is in no environment, and gets {', '.join(names)}"
+            yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+        elif "secrets." not in text:
+            yield Finding(_AREA, Level.OK, f"{label} gets no secret")
+        elif is_of_all_stacks:
+            text = f"{label} gets secrets of the repository, which any branch can read"
+            yield Finding(_AREA, Level.PROBLEM, text, "move them into an environment")
         else:
-            yield Finding(_AREA, Level.OK, f"{file.name}: job {name} gets read-only keys alone")
-        yield from _examine_gates(f"{file.name}: job {name}", job.get("steps"))
+            yield Finding(_AREA, Level.OK, f"{label} gets read-only keys alone")
+        yield from _examine_gates(label, job.get("steps"))
 
 
 def _examine_gitlab_jobs(file: Path) -> Iterator[Finding]:
@@ -81,17 +100,22 @@ def _examine_gates(label: str, steps: object) -> Iterator[Finding]:
         yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
 
 
-def _examine_owners(repository: Repository) -> Iterator[Finding]:
+def _examine_owners(root: Path, folder: Path) -> Iterator[Finding]:
     """Yield whether CODEOWNERS names the files that decide about rights and gates."""
-    files = [repository.root / name for name in _OWNERS_FILES]
+    files = [root / name for name in _OWNERS_FILES]
     owned = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
     patterns = [
         line.split()[0] for text in owned for line in text.splitlines() if len(line.split()) > 1
     ]
-    workflows = ".gitlab-ci.yml" if (repository.root / ".gitlab-ci.yml").is_file() else ".github"
-    has_lock = (repository.project / LOCK_FILE).is_file()
-    requirements = [REQUIREMENTS_FILE, *([LOCK_FILE] if has_lock else [])]
-    needed = [workflows, "gates.yaml", *requirements, "CODEOWNERS"]
+    workflows = ".gitlab-ci.yml" if (root / ".gitlab-ci.yml").is_file() else ".github"
+    # The files may also be above the project, in the folder of all stacks.
+    folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
+    others = [
+        name
+        for name in (LOCK_FILE, STACKS_FILE)
+        if any((candidate / name).is_file() for candidate in folders)
+    ]
+    needed = [workflows, "gates.yaml", REQUIREMENTS_FILE, *others, "CODEOWNERS"]
     missing = [
         name
         for name in needed

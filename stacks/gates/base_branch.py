@@ -209,7 +209,7 @@ class _RevisionFiles:
         return [os.fsdecode(name) for name in listed.split(b"\0") if name]
 
     def _read_project_name(self, folder: str) -> str | None:
-        """Return the name in the folder's Pulumi.yaml; None without one, or if it is no YAML."""
+        """Return the name in the folder's Pulumi.yaml; None without one, or if it is not YAML."""
         for name in self._list_names("--", *(_join(folder, file) for file in _PROJECT_FILES)):
             text = _run_git(self.root, self.revision, "cat-file", "blob", f"{self.commit}:{name}")
             try:

@@ -433,7 +433,7 @@ def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:
             if _is_settings_of_another(path, settings):
                 continue
             return True
-        if not any(path.is_relative_to(other) for other in others) and _is_mentioned(member, path):
+        if not any(path.is_relative_to(other) for other in others) and is_mentioned(member, path):
             return True
     return False
 
@@ -444,7 +444,7 @@ def _is_settings_of_another(path: Path, settings: Path) -> bool:
     return is_settings and path.name not in (settings.name, f"Pulumi{settings.suffix}")
 
 
-def _is_mentioned(member: WorkspaceStack, path: Path) -> bool:
+def is_mentioned(member: WorkspaceStack, path: Path) -> bool:
     """Return True if a file directly in the stack's folder contains the name of `path`.
 
     Only YAML, Python, TOML and .txt files are searched. Modules are named without `.py`, as in

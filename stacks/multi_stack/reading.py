@@ -152,7 +152,7 @@ class _WorkspaceReader:
                 continue
             for stack in list_stacks_with_settings(project):
                 settings = project.get_settings_path(stack)
-                self._add_stack(stacks, project, stack, SourcePosition(format_path(settings)), ())
+                self._add_stack(stacks, project, stack, SourcePosition(format_path(settings)), {})
         return stacks
 
     def read_file(self, file: Path) -> dict[str, WorkspaceStack]:
@@ -205,7 +205,7 @@ class _WorkspaceReader:
                 hint = "name it with `stack`, or create one: `gpuform stack init NAME`"
                 self.problems.add(position, "no-stack", f"{folder} has no stack", hint)
             for stack in stacks:
-                self._add_stack(members, project, stack, position, tuple(entry.get("after") or ()))
+                self._add_stack(members, project, stack, position, entry)
 
     def _load_projects(self, pattern: str, position: SourcePosition) -> Sequence[Project]:
         """Load the projects in the folders matching a pattern; report a pattern without any."""
@@ -265,11 +265,17 @@ class _WorkspaceReader:
         project: Project,
         stack: str,
         position: SourcePosition,
-        after: tuple[str, ...],
+        entry: Mapping[str, Any],
     ) -> None:
-        """Add a stack; report another one with the same name."""
+        """Add a stack of an entry of stacks.yaml; report another one with the same name."""
         member = WorkspaceStack(
-            project, stack, _get_backend_url(project, self.environ), position, after
+            project,
+            stack,
+            _get_backend_url(project, self.environ),
+            position,
+            tuple(entry.get("after") or ()),
+            entry.get("environment") or "",
+            entry.get("approve") or "",
         )
         declared = members.setdefault(member.name, member)
         if declared.project.path != project.path:

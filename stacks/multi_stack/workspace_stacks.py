@@ -34,7 +34,8 @@ class WorkspaceStack:
     """Describe one stack of a workspace.
 
     `backend` is the URL of its state, as configured. `after` names stacks that are applied before
-    it although it reads nothing of them. `position` is where the stack is declared.
+    it although it reads nothing of them. `position` is where the stack is declared. `environment`
+    and `approve` are those of CI jobs that apply the stack; empty where they are not declared.
     """
 
     project: Project
@@ -42,6 +43,8 @@ class WorkspaceStack:
     backend: str
     position: SourcePosition
     after: tuple[str, ...] = ()
+    environment: str = ""
+    approve: str = ""
 
     @property
     def name(self) -> str:

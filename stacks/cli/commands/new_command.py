@@ -1,6 +1,6 @@
 """Run `gpuform new`: write a project from a template, with the workflow files of its CI."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +8,14 @@ import click
 from click.core import ParameterSource
 
 from gpuform.stacks.ci_requirements import Requirements
-from gpuform.stacks.ci_upgrade import get_version, plan_ci_files, plan_upgrade
-from gpuform.stacks.ci_workflows import Clouds, Repository, WorkflowSettings, list_ci_checklist
+from gpuform.stacks.ci_upgrade import RECORD_FILE, get_version, plan_ci_files, plan_upgrade
+from gpuform.stacks.ci_workflows import (
+    Clouds,
+    Repository,
+    WorkflowSettings,
+    find_repository_root,
+    list_ci_checklist,
+)
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
@@ -77,6 +83,12 @@ from gpuform.stacks.review.value_text import counted
     is_flag=True,
     help="For ci: change the files to this version of gpuform, with their settings and your edits.",
 )
+@click.option(
+    "--all",
+    "every_stack",
+    is_flag=True,
+    help="For ci: write one set of workflows for all stacks of stacks.yaml.",
+)
 @add_stack_flags
 def new(  # noqa: PLR0913, PLR0917 - the flags
     template: str | None,
@@ -91,6 +103,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     rehearse: bool,
     vendor: bool | None,
     upgrade: bool,
+    every_stack: bool,
 ) -> None:
     """Create a project that runs at once from a template, or list the templates.
 
@@ -98,7 +111,8 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     pull request, a check before the merge, apply of the reviewed plan, scheduled drift and orphans.
     The jobs install the gpuform that wrote them: from your package index with hashes, or from a
     wheel in the project. They sign in to the cloud of the state and of its secrets without a stored
-    key. Run it with --upgrade after an upgrade of gpuform: it keeps your edits.
+    key. Run it with --upgrade after an upgrade of gpuform: it keeps your edits. With --all one set
+    of workflows plans and applies all stacks of stacks.yaml.
 
     The folder must be empty except for hidden files, unless --force is given. The new project runs
     on the emulator without changes; `pulumi up` works in it, too.
@@ -109,6 +123,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
       gpuform new together-training --dir training
       gpuform new ci --forge github --stack prod --backend s3://team-state
       gpuform new ci --upgrade
+      gpuform new ci --all
     """
     with open_session() as session:
         if template is None:
@@ -120,9 +135,10 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
             upgrade_ci_workflows(session, directory, vendor=vendor)
             return
         if template == "ci":
-            options = WorkflowOptions(
-                session.stack or "prod", branch, forge, backend, rehearse, vendor
-            )
+            if every_stack and session.stack is not None:
+                raise click.UsageError("--stack cannot be combined with --all: leave one out")
+            stack = session.stack or "prod"
+            options = WorkflowOptions(stack, branch, forge, backend, rehearse, vendor, every_stack)
             write_ci_workflows(session, directory, options, force=force)
             return
         from gpuform.stacks.new_project import (  # noqa: PLC0415 - the engine, not for help
@@ -179,27 +195,24 @@ class WorkflowOptions:
     backend: str | None = None
     rehearse: bool = False
     vendor: bool | None = None
+    every_stack: bool = False
 
 
 def write_ci_workflows(
     session: Session, directory: Path, options: WorkflowOptions, *, force: bool
 ) -> None:
-    """Write the workflow files, and print the remaining steps.
+    """Write the workflow files of a stack or of all stacks, and print the remaining steps.
 
-    Adds gpuform to the project's requirements. Warns of a state in a local folder, which no job
-    reaches.
+    Adds gpuform to the requirements of the project or of the folder of all stacks. Warns of a state
+    in a local folder, which no job reaches.
 
     Raises:
         UsageError: the code host is not known.
         ProjectExists: a workflow file exists, and `force` is not set; nothing was written.
     """
-    repository = Repository.find(directory)
-    forge = options.forge or _find_code_host(repository.root)
-    project = find_project(repository.project)
-    backend = options.backend or get_backend_url(session.environ, project)
-    provider = StackSettings.load(project, options.stack).secrets_provider
-    clouds = Clouds.from_urls((backend, provider))
-    settings = WorkflowSettings(forge, options.stack, options.branch, clouds, options.rehearse)
+    choose = _choose_stacks if options.every_stack else _choose_stack
+    chosen = choose(session, directory, options)
+    repository, settings = chosen.repository, chosen.settings
     record, requirements = plan_ci_files(
         repository, settings, session.environ, vendor=options.vendor
     )
@@ -209,15 +222,67 @@ def write_ci_workflows(
     for name in [*files, *(str(file.relative_to(repository.root)) for file in others)]:
         session.screen.print(f"Wrote in {repository.root}: {name}")
     _print_vendor_reason(session, requirements)
-    session.screen.print(f"The first lines of {next(iter(files))} list {_NEXT_STEPS[forge]}.")
+    next_steps = _NEXT_STEPS[settings.code_host]
+    session.screen.print(f"The first lines of {next(iter(files))} list {next_steps}.")
     session.screen.print("Create these before the first pull request:")
-    for item in list_ci_checklist(forge, clouds, options.branch):
+    for item in chosen.checklist:
         session.screen.print(f"  [ ] {item}")
-    if backend.startswith("file:"):
-        session.screen.warn(
-            f"warning: the state is in {backend}, which no job can reach: use a bucket, and "
-            "run the command again with --force --backend URL (s3://, gs:// or azblob://)"
-        )
+    for backend in chosen.backends:
+        if backend.startswith("file:"):
+            session.screen.warn(
+                f"warning: the state is in {backend}, which no job can reach: use a bucket, and "
+                "run the command again with --force --backend URL (s3://, gs:// or azblob://)"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _ChosenStacks:
+    """What workflows are about: their settings, what people create, and the states' backends.
+
+    The project of `repository` is the folder of one stack's project, or that of all stacks.
+    """
+
+    repository: Repository
+    settings: WorkflowSettings
+    checklist: Sequence[str]
+    backends: Sequence[str]
+
+
+def _choose_stack(session: Session, directory: Path, options: WorkflowOptions) -> _ChosenStacks:
+    """Return the settings of workflows for one stack of the project in a folder."""
+    repository = Repository.find(directory)
+    forge = options.forge or _find_code_host(repository.root)
+    project = find_project(repository.project)
+    backend = options.backend or get_backend_url(session.environ, project)
+    provider = StackSettings.load(project, options.stack).secrets_provider
+    clouds = Clouds.from_urls((backend, provider))
+    settings = WorkflowSettings(forge, options.stack, options.branch, clouds, options.rehearse)
+    return _ChosenStacks(repository, settings, list_ci_checklist(settings), [backend])
+
+
+def _choose_stacks(session: Session, directory: Path, options: WorkflowOptions) -> _ChosenStacks:
+    """Return the settings of workflows for all stacks of the workspace around a folder."""
+    from gpuform.stacks.ci_stacks import (  # noqa: PLC0415 - topologies, for --all alone
+        group_by_environment,
+        list_stacks_checklist,
+        read_stacks,
+    )
+
+    order = read_stacks(directory, session.environ)
+    root = order.workspace.root.resolve()
+    repository = Repository(find_repository_root(root), root)
+    stacks = order.workspace.stacks.values()
+    backends = [options.backend] if options.backend else [stack.backend for stack in stacks]
+    providers = [
+        StackSettings.load(stack.project, stack.stack).secrets_provider for stack in stacks
+    ]
+    forge = options.forge or _find_code_host(repository.root)
+    clouds = Clouds.from_urls((*backends, *providers))
+    settings = WorkflowSettings(
+        forge, options.stack, options.branch, clouds, options.rehearse, every_stack=True
+    )
+    checklist = list_stacks_checklist(settings, group_by_environment(order))
+    return _ChosenStacks(repository, settings, checklist, list(dict.fromkeys(backends)))
 
 
 def _print_vendor_reason(session: Session, requirements: Requirements) -> None:
@@ -233,13 +298,14 @@ def _reject_settings(session: Session) -> None:
     """Raise UsageError if flags beside --upgrade would change the recorded settings."""
     context = click.get_current_context()
     names = ("forge", "branch", "backend", "rehearse", "force", "python", "name", "description")
+    names = (*names, "every_stack")
     given = [
         name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     if given or session.stack:
+        flag = given[0].replace("every_stack", "all") if given else "stack"
         raise click.UsageError(
-            f"--upgrade cannot be combined with --{(given or ['stack'])[0]}: it keeps the settings "
-            "of the files"
+            f"--upgrade cannot be combined with --{flag}: it keeps the settings of the files"
         )
 
 
@@ -250,7 +316,7 @@ def upgrade_ci_workflows(session: Session, directory: Path, *, vendor: bool | No
         UpgradeConflict: edits and the new version change the same lines. The files are written,
             with markers around these lines.
     """
-    repository = Repository.find(directory)
+    repository = Repository.find(directory, RECORD_FILE)
     upgrade = plan_upgrade(repository, session.environ, vendor=vendor)
     others = upgrade.write(repository)
     session.screen.print(f"The workflows are those of gpuform {get_version()}:")

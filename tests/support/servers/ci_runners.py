@@ -17,6 +17,16 @@ from support.servers.code_host import TOKEN, FakeCodeHost
 PASSPHRASE = "the passphrase of a test"
 
 
+WAITING = -2
+"""The code of a job that waits for an approval."""
+
+
+def get_environment_name(job_spec: Mapping[str, Any]) -> str:
+    """Return the environment of a job, as GitHub or GitLab writes it; empty without one."""
+    environment = job_spec.get("environment") or ""
+    return environment if isinstance(environment, str) else environment["name"]
+
+
 @dataclass
 class Runner:
     """Runs jobs, each in a new clone of `origin`; `outside` has the variables of the machine."""
@@ -28,6 +38,10 @@ class Runner:
     secrets: dict[str, str]
     backend: str
     output: list[str] = field(default_factory=list)
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The secrets of each environment; empty: all are of the repository and of one environment."""
+    unapproved: set[str] = field(default_factory=set)
+    """The environments whose jobs wait for an approval."""
     _jobs: int = 0
 
     def clone(self, commit: str) -> Path:
@@ -41,13 +55,22 @@ class Runner:
         return folder
 
     def list_job_secrets(self, job_spec: Mapping[str, Any]) -> dict[str, str]:
-        """Return the secrets of a job: those of an environment only where the job names it."""
+        """Return the secrets of a job: those of an environment only where the job names it.
+
+        With `environments` no secret belongs to the repository.
+        """
+        if self.environments:
+            return self.environments.get(get_environment_name(job_spec), {})
         common = {
             name: value
             for name, value in self.secrets.items()
             if name.endswith("_READ_ONLY") or name == "PULUMI_CONFIG_PASSPHRASE"
         }
         return self.secrets if "environment" in job_spec else common
+
+    def waits_for_approval(self, job_spec: Mapping[str, Any]) -> bool:
+        """Return True if people have to approve the job, and have not."""
+        return get_environment_name(job_spec) in self.unapproved
 
     def find_base(self, commit: str) -> str:
         """Return the commit that a push of `commit` finds on the default branch."""
@@ -58,6 +81,11 @@ class Runner:
             text=True,
         )
         return listed.stdout.split()[-1]
+
+    def find_main(self) -> str:
+        """Return the last commit of the default branch."""
+        command = ["git", "-C", str(self.origin), "rev-parse", "main"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def run_script(self, script: str, folder: Path, environ: Mapping[str, str]) -> int:
         ran = subprocess.run(
@@ -83,7 +111,8 @@ class Runner:
 
 @dataclass
 class GitHubRunner(Runner):
-    plan_result: str = ""
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The result and the outputs of each job that has run."""
     name = "github"
 
     def run_pull_request_job(self, job: str, commit: str, branch: str = "feature") -> int:
@@ -99,13 +128,25 @@ class GitHubRunner(Runner):
         return self.run("apply", "push", commit)
 
     def run(self, job: str, event: str, commit: str, pull: Mapping[str, Any] | None = None) -> int:
-        """Run a job and return the exit code, or -1 if the job's condition is false."""
-        code = self._run_steps(job, event, commit, pull)
-        if job == "plan":
-            self.plan_result = {-1: "skipped", 0: "success"}.get(code, "failure")
+        """Run a job and return the exit code, or -1 if the job's condition is false.
+
+        Needed jobs that have not run for this event count as skipped. WAITING stands for a job
+        that waits for an approval, and then runs nothing.
+        """
+        outputs: dict[str, str] = {}
+        code = self._run_steps(job, event, commit, pull, outputs)
+        result = {-1: "skipped", 0: "success"}.get(code, "failure")
+        self.results[job] = {"result": result, "outputs": outputs, "event": event}
         return code
 
-    def _run_steps(self, job: str, event: str, commit: str, pull: Mapping[str, Any] | None) -> int:
+    def _run_steps(
+        self,
+        job: str,
+        event: str,
+        commit: str,
+        pull: Mapping[str, Any] | None,
+        job_outputs: dict[str, str],
+    ) -> int:
         folder = self.clone(commit)
         workflow = yaml.safe_load((folder / ".github/workflows/gpuform.yml").read_text())
         job_spec = workflow["jobs"][job]
@@ -114,14 +155,22 @@ class GitHubRunner(Runner):
                 "event_name": event,
                 "repository": "o/r",
                 "token": TOKEN,
-                "event": {"pull_request": pull} if pull else {"before": self.find_base(commit)},
+                "event": {"pull_request": {"base": {"sha": self.find_main()}, **pull}}
+                if pull
+                else {"before": self.find_base(commit)},
             },
             "secrets": self.list_job_secrets(job_spec),
             "vars": {"PULUMI_BACKEND_URL": self.backend},
-            "needs": {"plan": {"result": self.plan_result if pull else "skipped"}},
+            "needs": {
+                name: result if result["event"] == event else {"result": "skipped"}
+                for name, result in self.results.items()
+            },
+            "steps": {},
         }
-        if not _evaluate_github_condition(job_spec["if"], context):
+        if not _evaluate_github_condition(job_spec.get("if", "True"), context):
             return -1
+        if self.waits_for_approval(job_spec):
+            return WAITING
         event_file = self.work / "event.json"
         event_file.write_text(json.dumps({"pull_request": pull} if pull else {}))
         queued = f"refs/heads/gh-readonly-queue/main/pr-{self.code_host.number}-{commit}"
@@ -144,9 +193,16 @@ class GitHubRunner(Runner):
                 continue
             step_inputs = _substitute_expressions(step.get("with", {}), context)
             if "run" in step:
+                step_file = self.work / f"outputs{self._jobs}-{step.get('id')}"
+                step_file.touch()
                 more = environ | _substitute_expressions(step.get("env", {}), context)
-                if code := self.run_script(step["run"], working_directory, more):
+                more["GITHUB_OUTPUT"] = str(step_file)
+                step_folder = folder / step.get("working-directory", working_directory)
+                if code := self.run_script(step["run"], step_folder, more):
                     return code
+                lines = step_file.read_text().splitlines()
+                step_outputs = dict(line.split("=", 1) for line in lines)
+                context["steps"][step.get("id")] = {"outputs": step_outputs}
             elif "upload-artifact" in step["uses"]:
                 content = (folder / step_inputs["path"]).read_bytes()
                 self.code_host.add_artifact(
@@ -157,6 +213,7 @@ class GitHubRunner(Runner):
                     "actions/checkout",
                     "actions/setup-python",
                 )
+        job_outputs |= _substitute_expressions(job_spec.get("outputs", {}), context)
         return 0
 
 
@@ -190,7 +247,7 @@ class GitLabRunner(Runner):
             "CI_COMMIT_BRANCH": "main" if source == "push" else "",
             "GITLAB_TOKEN": TOKEN,
             "PULUMI_BACKEND_URL": self.backend,
-            "CI_ENVIRONMENT_NAME": (job_spec.get("environment") or {}).get("name", ""),
+            "CI_ENVIRONMENT_NAME": get_environment_name(job_spec),
             **self.list_job_secrets(job_spec),
             **variables,
         }
@@ -226,10 +283,11 @@ def _substitute_expressions(
 ) -> dict[str, str]:
     """Return the values with each `${{ name }}` replaced; a name without a value becomes empty."""
 
-    def value(name: re.Match[str]) -> str:
-        return str(_look_up(name[1], context) or "")
+    def value(names: re.Match[str]) -> str:
+        found = (_look_up(name, context) for name in names[1].split(" || "))
+        return str(next(filter(None, found), ""))
 
-    return {k: re.sub(r"\$\{\{ ([\w.]+) \}\}", value, str(v)) for k, v in values.items()}
+    return {k: re.sub(r"\$\{\{ ([\w.| -]+) \}\}", value, str(v)) for k, v in values.items()}
 
 
 def _look_up(name: str, context: Mapping[str, Any]) -> Any:
@@ -241,9 +299,10 @@ def _look_up(name: str, context: Mapping[str, Any]) -> Any:
 
 def _evaluate_github_condition(condition: str, context: Mapping[str, Any]) -> bool:
     """Evaluate a condition of GitHub's, of names, texts, ==, && and ||."""
-    expression = condition.replace("always()", "True").replace("!cancelled()", "True")
+    expression = condition.removeprefix("${{").removesuffix("}}").strip()
+    expression = re.sub(r"always\(\)|!(cancelled|failure)\(\)", "True", expression)
     expression = re.sub(
-        r"'[^']*'|\b(?:github|needs)[\w.]+",
+        r"'[^']*'|\b(?:github|needs|steps)[\w.-]+",
         lambda m: m[0] if m[0].startswith("'") else repr(_look_up(m[0], context)),
         expression,
     )

@@ -1,0 +1,340 @@
+"""Render one set of CI workflows for all stacks of a repository, for `gpuform new ci --all`.
+
+The stacks are grouped by the environments of the code host that apply them. `ci_workflows` has the
+parts that these workflows share with those of one stack.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpuform.providers.context import get_run_context
+from gpuform.stacks.ci_workflows import (
+    PLAN_ENVIRONMENT,
+    READING_ENVIRONMENTS,
+    WATCH_ENVIRONMENT,
+    Repository,
+    WorkflowSettings,
+    build_template_values,
+    list_identity_items,
+    list_read_only_keys,
+    list_rule_items,
+    render_templates,
+)
+from gpuform.stacks.multi_stack import FILE as STACKS_FILE
+from gpuform.stacks.multi_stack import (
+    MultiStackError,
+    StackOrder,
+    WorkspaceStack,
+    find_cycles,
+    is_mentioned,
+    order_workspace,
+    sort_by_dependencies,
+)
+
+_ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
+    "github": {
+        ".github/workflows/gpuform.yml": "all-gpuform.yml.j2",
+        ".github/workflows/gpuform-drift.yml": "all-drift.yml.j2",
+        ".github/workflows/gpuform-expire.yml": "all-expire.yml.j2",
+    },
+    "gitlab": {".gitlab-ci.yml": "all-gitlab-ci.yml.j2"},
+}
+_MAX_GITLAB_PATHS: Final = 50
+"""The most paths in `rules:changes` (docs.gitlab.com/ci/yaml, rules:changes:paths)."""
+_PROJECT_INSTALL: Final = """\
+for folder in {folders}; do (
+  cd "$folder"
+  if [ -f requirements.lock ]; then
+    python -m pip install --require-hashes --requirement requirements.lock
+  elif [ -f requirements.txt ]; then
+    python -m pip install --requirement requirements.txt
+  fi
+) done
+"""
+"""Shell lines that install the requirements of each project."""
+
+
+@dataclass(frozen=True, slots=True)
+class CiStack:
+    """A stack in a workflow; `folder` is relative to the folder of all stacks."""
+
+    name: str
+    stack: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyEnvironment:
+    """An environment of the code host, and the stacks that its jobs apply.
+
+    With `is_automatic` the stacks are applied after the merge without an approval. The environments
+    of `after` are applied before.
+    """
+
+    name: str
+    stacks: Sequence[CiStack]
+    is_automatic: bool = False
+    after: Sequence["ApplyEnvironment"] = ()
+
+    def job(self, kind: str) -> str:
+        """Return the name of a job of the environment: `apply-gpuform-prod`."""
+        return f"{kind}-{self.name.removeprefix('gpuform-')}"
+
+    def needs(self, kind: str) -> str:
+        """Return the jobs of the environments in `after`, as the rest of a list in YAML."""
+        return "".join(f", {environment.job(kind)}" for environment in self.after)
+
+    @property
+    def approval(self) -> str:
+        """Return who approves the jobs, as a text."""
+        return "applied without an approval" if self.is_automatic else "people approve its jobs"
+
+    @property
+    def grep_flags(self) -> str:
+        """Return the flags by which grep finds the names of the stacks."""
+        return "".join(f" -e '{stack.name}'" for stack in self.stacks)
+
+
+def read_stacks(folder: Path, environ: Mapping[str, str]) -> StackOrder:
+    """Return the order of all stacks of the workspace around a folder. Raises MultiStackError."""
+    return order_workspace(folder, environ, (), None, runs_programs=True)[0]
+
+
+def group_by_environment(order: StackOrder) -> list[ApplyEnvironment]:
+    """Return the environments of all stacks, each after those that it needs.
+
+    Raises:
+        MultiStackError: stacks of one environment disagree about the approval; a stack reads the
+            outputs of a stack in another environment; or the environments need each other in a
+            cycle.
+    """
+    workspace = order.workspace
+    members: dict[str, list[WorkspaceStack]] = {}
+    for stack in workspace.stacks.values():
+        members.setdefault(_get_environment_name(stack), []).append(stack)
+    for name, stacks in members.items():
+        _require_one_approval(name, stacks)
+    required = {
+        name: {
+            _get_environment_name(other)
+            for stack in stacks
+            for other in _list_required_stacks(order, stack)
+        }
+        - {name}
+        for name, stacks in members.items()
+    }
+    for cycle in find_cycles(required):
+        raise MultiStackError(
+            f"these environments need each other in a cycle: {' -> '.join(cycle)}",
+            hint="give the stacks that depend on each other the same `environment`",
+        )
+    environments: dict[str, ApplyEnvironment] = {}
+    for name in sort_by_dependencies(required):
+        environments[name] = ApplyEnvironment(
+            name,
+            [_describe_stack(stack, workspace.root) for stack in members[name]],
+            members[name][0].approve == "automatic",
+            [environments[other] for other in sorted(required[name])],
+        )
+    return list(environments.values())
+
+
+def _get_environment_name(stack: WorkspaceStack) -> str:
+    """Return the environment of a stack: the declared one, or one named after the stack.
+
+    Raises:
+        MultiStackError: the name is not valid, or that of another environment of the workflows.
+    """
+    name = stack.environment or f"gpuform-{stack.stack.replace('.', '-')}"
+    if not _ENVIRONMENT_NAME.fullmatch(name) or name in READING_ENVIRONMENTS:
+        problem = "is for jobs that only read" if name in READING_ENVIRONMENTS else "is not valid"
+        raise MultiStackError(
+            f"{stack.position}: the environment {name} of {stack.name} {problem}",
+            hint="set `environment` to letters, digits, hyphens and underscores, a letter first",
+        )
+    return name
+
+
+def _require_one_approval(name: str, stacks: Sequence[WorkspaceStack]) -> None:
+    """Raise MultiStackError if stacks of an environment differ in `approve`."""
+    by_approval = {stack.approve: stack for stack in stacks}
+    if len(by_approval) > 1:
+        one, other = list(by_approval.values())[:2]
+        raise MultiStackError(
+            f"{other.position}: {one.name} and {other.name} are in the environment {name}, and "
+            "only one of them has `approve: automatic`",
+            hint="set the same `approve`, or different environments with `environment`",
+        )
+
+
+def _list_required_stacks(order: StackOrder, stack: WorkspaceStack) -> Iterator[WorkspaceStack]:
+    """Yield the stacks that come before a stack.
+
+    Raises:
+        MultiStackError: the stack reads the outputs of a stack in another environment.
+    """
+    workspace = order.workspace
+    for use in order.contents[stack.name].uses:
+        other = workspace.find(stack.backend, use.stack)
+        if other is None or _get_environment_name(other) == _get_environment_name(stack):
+            continue
+        # A part of a plan is applied only together with the parts whose planned outputs it uses.
+        raise MultiStackError(
+            f"{use.position}: {stack.name}, in the environment {_get_environment_name(stack)}, "
+            f"reads {other.name}, in the environment {_get_environment_name(other)}",
+            hint="one job applies both: give both the same `environment` in stacks.yaml",
+        )
+    yield from (workspace.stacks[name] for name in order.dependencies[stack.name])
+
+
+def _describe_stack(stack: WorkspaceStack, root: Path) -> CiStack:
+    """Return the stack as workflows name it."""
+    folder = stack.project.directory.resolve().relative_to(root.resolve()).as_posix()
+    return CiStack(stack.name, stack.stack, folder)
+
+
+def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) -> dict[str, str]:
+    """Return the workflow files of all stacks: path from the repository's root -> text.
+
+    Args:
+        repository: the repository; its project is the folder of all stacks.
+        settings: the code host, the branch and the clouds; its stack is not used.
+
+    Raises:
+        MultiStackError: the stacks cannot be read or grouped by environments.
+        EngineError: a name has characters that YAML would misread.
+    """
+    order = read_stacks(repository.project, get_run_context().environ)
+    environments = group_by_environment(order)
+    prefix = "" if repository.directory == "." else f"{repository.directory}/"
+    stacks = [stack for environment in environments for stack in environment.stacks]
+    shared = [f"{prefix}{path}" for path in _list_shared_paths(order)]
+    folders = [f"{prefix}{stack.folder}".removesuffix("/.") for stack in stacks]
+    paths = _list_filter_paths(settings, prefix, [*folders, *shared])
+    values = build_template_values(
+        repository, settings, [*paths, *(stack.folder for stack in stacks)]
+    )
+    return render_templates(
+        settings.code_host,
+        _TEMPLATES[settings.code_host],
+        {
+            **values,
+            **_build_install_values(settings, values, sorted({stack.folder for stack in stacks})),
+            "environments": environments,
+            "paths": paths,
+            "orphan_stacks": _list_one_stack_per_backend(order),
+        },
+    )
+
+
+def _list_filter_paths(
+    settings: WorkflowSettings, prefix: str, folders: Iterable[str]
+) -> list[str]:
+    """Return the paths whose changes are planned, as the code host's filter writes them."""
+    deciding = [f"{prefix}{name}" for name in ("stacks.yaml", "requirements.*", "wheels")]
+    is_github = settings.code_host == "github"
+    deciding += [".github/workflows/gpuform*.yml"] if is_github else [".gitlab-ci.yml"]
+    paths = list(dict.fromkeys([*folders, *deciding]))
+    if is_github:
+        return paths
+    # GitLab matches files, and a folder only by a pattern of its files.
+    if len(paths) > _MAX_GITLAB_PATHS:
+        return [f"{prefix}**/*"]
+    return [
+        path if re.search(r"\.\w+$|\*", path) else f"{path}/**/*".removeprefix("./")
+        for path in paths
+    ]
+
+
+def _build_install_values(
+    settings: WorkflowSettings, values: Mapping[str, object], folders: Sequence[str]
+) -> dict[str, str]:
+    """Return the values of the templates that install gpuform and the projects' requirements."""
+    is_github = settings.code_host == "github"
+    margin = " " * (10 if is_github else 6)
+    quoted = " ".join(f"'{folder}'" for folder in folders if folder != ".")
+    lines = ["", *_PROJECT_INSTALL.format(folders=quoted).splitlines()] if quoted else []
+    more = f"\n{margin}".join(lines)
+
+    def add_projects(setup: object) -> str:
+        return re.sub(
+            r"(?m)^(\s+(?:run:|-)) (python -m pip install .*)$",
+            lambda match: f"{match[1]} |\n{margin}{match[2]}{more}",
+            str(setup),
+        )
+
+    if not is_github:
+        return {"install": add_projects(f"    - python -m pip install {values['requirements']}")}
+    setups = {name: add_projects(values[name]) for name in values if "setup" in name}
+    # The sign-in to a cloud is no part of a job without secrets.
+    checkout, _, _ = setups["setup_with_history"].partition("      - name: Set up Python")
+    install, _, _ = setups["setup"].partition("      - name: Sign in")
+    return {
+        **setups,
+        "checkout_with_history": checkout.rstrip(),
+        "install_setup": install.rstrip(),
+    }
+
+
+def _list_shared_paths(order: StackOrder) -> list[str]:
+    """Return the paths beside the projects that their files include or name."""
+    root = order.workspace.root.resolve()
+    stacks = order.workspace.stacks.values()
+    projects = {stack.project.directory.resolve() for stack in stacks}
+    included = {
+        file
+        for contents in order.contents.values()
+        for file in contents.files
+        if file.is_relative_to(root) and not any(map(file.is_relative_to, projects))
+    }
+    paths = {file.parent if file.parent != root else file for file in included}
+    for path in root.iterdir():
+        has_projects = any(project.is_relative_to(path) for project in projects)
+        if has_projects or path.name.startswith(".") or path.name == STACKS_FILE:
+            continue
+        # An import names a package by its folder.
+        named = path / "__init__.py" if path.is_dir() else path
+        if any(is_mentioned(stack, named) for stack in stacks):
+            paths.add(path)
+    return sorted(path.relative_to(root).as_posix() for path in paths)
+
+
+def _list_one_stack_per_backend(order: StackOrder) -> list[CiStack]:
+    """Return a stack of each backend."""
+    by_backend: dict[str, WorkspaceStack] = {}
+    for stack in order.workspace.stacks.values():
+        by_backend.setdefault(stack.backend, stack)
+    return [_describe_stack(stack, order.workspace.root) for stack in by_backend.values()]
+
+
+def list_stacks_checklist(
+    settings: WorkflowSettings, environments: Sequence[ApplyEnvironment]
+) -> list[str]:
+    """List what people have to create at the code host and the clouds for all stacks."""
+    branch = settings.branch
+    is_github = settings.code_host == "github"
+    scope = "secrets" if is_github else "masked variables with the scope"
+    noun = "secret" if is_github else "secret variable"
+    read_only_keys = ", ".join(list_read_only_keys(settings.clouds))
+    applying = [
+        f"environment {environment.name}: only the branch {branch} may use it; "
+        f"{environment.approval}; for {', '.join(stack.name for stack in environment.stacks)}"
+        for environment in environments
+    ]
+    identities = list_identity_items(settings, [environment.name for environment in environments])
+    text = f"""\
+environment {PLAN_ENVIRONMENT}: people approve its jobs, unless all who push may read all secrets
+environment {WATCH_ENVIRONMENT}: only the branch {branch} may use it, without an approval
+{scope} of these two: PULUMI_CONFIG_PASSPHRASE, and those you use of {read_only_keys}
+{scope} of the next ones: PULUMI_CONFIG_PASSPHRASE, and the same keys without _READ_ONLY
+no {noun} outside of an environment: the workflows of any branch could read it"""
+    return [
+        *text.splitlines(),
+        *applying,
+        *identities,
+        *list_rule_items(settings.code_host, branch),
+    ]

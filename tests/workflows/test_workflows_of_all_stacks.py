@@ -1,0 +1,309 @@
+"""The workflows of `gpuform new ci --all`: their jobs, environments and path filters."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from check_jsonschema import main as check_jsonschema
+from click.testing import CliRunner
+
+from gpuform.stacks.ci_stacks import (
+    group_by_environment,
+    list_stacks_checklist,
+    read_stacks,
+    render_stacks_workflows,
+)
+from gpuform.stacks.ci_workflows import (
+    READING_ENVIRONMENTS,
+    WRITING_NAMES,
+    Clouds,
+    Repository,
+    WorkflowSettings,
+    render_workflows,
+)
+from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
+from gpuform.stacks.doctor.ci_files import examine_ci_files
+from gpuform.stacks.doctor.findings import Level
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.multi_stack import MultiStackError, StackOrder
+from gpuform.stacks.new_project import write_files
+
+STACKS = """\
+stacks:
+  - {folder: network, stack: dev, approve: automatic}
+  - {folder: network, stack: prod}
+  - {folder: cluster, stack: prod}
+"""
+BACKENDS = ("s3://b", "gs://b", "azblob://b", "file://.")
+SCHEMAS = {
+    "github": ["--builtin-schema", "vendor.github-workflows"],
+    "gitlab": ["--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"],
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a repository with three stacks in two projects below the folder `infra`."""
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    root = tmp_path / "root"
+    for name in ("network", "cluster"):
+        folder = root / "infra" / name
+        folder.mkdir(parents=True)
+        (folder / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
+        (folder / "__main__.py").write_text("import pulumi\n")
+    (root / ".git").mkdir()
+    (root / "infra/stacks.yaml").write_text(STACKS)
+    return root
+
+
+def read_order(root: Path) -> StackOrder:
+    return read_stacks(root / "infra", {})
+
+
+def render(
+    root: Path, host: CodeHostName, backend: str = "s3://b", *, rehearses: bool = False
+) -> dict[str, str]:
+    settings = WorkflowSettings(host, "prod", "main", Clouds.from_urls([backend]), rehearses)
+    return render_stacks_workflows(Repository(root, root / "infra"), settings)
+
+
+def iterate_jobs(files: dict[str, str]) -> Iterator[tuple[str, Any]]:
+    for path, text in files.items():
+        document = yaml.safe_load(text)
+        for name, job in document.get("jobs", document).items():
+            if isinstance(job, dict) and ("steps" in job or "script" in job):
+                yield f"{path}: {name}", job
+
+
+def get_environment(job: Any) -> str:
+    environment = job.get("environment") or ""
+    return environment if isinstance(environment, str) else str(environment["name"])
+
+
+def test_each_environment_has_an_apply_job_with_the_stacks_of_its_own(root: Path) -> None:
+    jobs = yaml.safe_load(render(root, "github")[".github/workflows/gpuform.yml"])["jobs"]
+    for name, stacks in {"dev": ["network/dev"], "prod": ["network/prod", "cluster/prod"]}.items():
+        job = jobs[f"apply-{name}"]
+        assert job["environment"] == f"gpuform-{name}"
+        assert job["concurrency"]["group"] == f"gpuform-apply-gpuform-{name}"
+        script = job["steps"][-1]["run"]
+        assert [part.strip(" '\\\n") for part in script.split("--filter")[1:]] == stacks
+        assert '--gates-from "$BASE"' in script
+
+
+def test_on_gitlab_people_start_the_apply_unless_the_merge_is_the_approval(root: Path) -> None:
+    jobs = yaml.safe_load(render(root, "gitlab")[".gitlab-ci.yml"])
+    rules = {name: jobs[f"gpuform-apply-{name}"]["rules"][0] for name in ("dev", "prod")}
+    assert {name: rule.get("when") for name, rule in rules.items()} == {
+        "dev": None,
+        "prod": "manual",
+    }
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_one_comment_shows_the_plans_of_all_stacks_by_the_gates_of_the_base(
+    root: Path, host: CodeHostName
+) -> None:
+    text = "".join(render(root, host).values())
+    assert text.count("--post") == 1
+    assert """--all --filter '...[origin/main]' --gates-from 'origin/main'""" in text
+    assert all("--gates-from" in line for line in text.splitlines() if "gpuform preview" in line)
+
+
+def test_only_jobs_of_an_environment_get_secrets_and_only_those_of_an_apply_may_write(
+    root: Path,
+) -> None:
+    """A workflow of a branch can name any secret of its repository, so there is none."""
+    seen = set()
+    for name, job in iterate_jobs(render(root, "github")):
+        text = yaml.safe_dump(job, width=10_000)
+        environment = get_environment(job)
+        assert ("secrets." in text) is bool(environment), name
+        writing = [f"secrets.{secret} " in text for secret in WRITING_NAMES]
+        assert any(writing) is (environment not in (*READING_ENVIRONMENTS, "")), name
+        seen.add(environment)
+    assert seen == {*READING_ENVIRONMENTS, "gpuform-dev", "gpuform-prod", ""}
+
+
+def test_jobs_that_only_read_get_read_only_keys_on_gitlab(root: Path) -> None:
+    files = render(root, "gitlab")
+    setup = yaml.safe_load(files[".gitlab-ci.yml"])["default"]["before_script"][0]
+    script = setup + '\necho "$TOGETHER_API_KEY"'
+    variables = {"TOGETHER_API_KEY": "writes", "TOGETHER_API_KEY_READ_ONLY": "reads"}
+    for name, job in iterate_jobs(files):
+        environment = get_environment(job)
+        ran = subprocess.run(
+            ["bash", "-c", script],
+            env={**variables, **({"CI_ENVIRONMENT_NAME": environment} if environment else {})},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        applies = environment not in (*READING_ENVIRONMENTS, "")
+        assert ran.stdout.strip() == ("writes" if applies else "reads"), name
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_the_filter_has_programs_and_what_they_share_and_what_decides_about_all(
+    root: Path, host: CodeHostName
+) -> None:
+    (root / "infra/cluster/__main__.py").write_text("import pulumi\nimport common\n")
+    for name in ("common", "docs"):
+        (root / "infra" / name).mkdir()
+    text = "".join(render(root, host).values())
+    for path in ("network", "cluster", "common", "stacks.yaml", "requirements.*", "wheels"):
+        assert f"infra/{path}" in text
+    assert "infra/docs" not in text
+
+
+def test_a_filter_with_more_paths_than_gitlab_takes_is_the_folder_of_all_stacks(root: Path) -> None:
+    for number in range(50):
+        folder = root / f"infra/more{number}"
+        folder.mkdir()
+        (folder / "Pulumi.yaml").write_text(f"name: more{number}\nruntime: python\n")
+        (folder / "__main__.py").write_text("")
+    with (root / "infra/stacks.yaml").open("a") as file:
+        file.write('  - {folder: "more*", stack: prod}\n')
+    document = yaml.safe_load(render(root, "gitlab")[".gitlab-ci.yml"])
+    assert document[".gpuform-paths"] == ["infra/**/*"]
+
+
+def test_an_environment_is_applied_after_those_that_its_stacks_name_in_after(root: Path) -> None:
+    text = STACKS.replace("folder: cluster,", "folder: cluster, after: [network/dev],")
+    (root / "infra/stacks.yaml").write_text(text)
+    jobs = yaml.safe_load(render(root, "github")[".github/workflows/gpuform.yml"])["jobs"]
+    assert jobs["apply-prod"]["needs"] == ["reviewed", "apply-dev"]
+    document = yaml.safe_load(render(root, "gitlab")[".gitlab-ci.yml"])
+    needs = [{"job": "gpuform-apply-dev", "optional": True}]
+    assert document["gpuform-apply-prod"]["needs"] == needs
+
+
+READING = "import pulumi\npulumi.StackReference('organization/network/dev')\n"
+
+
+@pytest.mark.parametrize(
+    ("entries", "program", "message"),
+    [
+        ("[{folder: network, stack: plan}]", "", "environment gpuform-plan of network/plan is for"),
+        ("[{folder: network, stack: a, environment: 'a b'}]", "", "environment a b of network/a"),
+        (
+            """[{folder: network, stack: a, environment: e, approve: automatic},
+            {folder: cluster, stack: b, environment: e}]""",
+            "",
+            "network/a and cluster/b are in the environment e, and only one of them has",
+        ),
+        (
+            "[{folder: network, stack: dev}, {folder: cluster, stack: prod}]",
+            READING,
+            "in the environment gpuform-prod, reads network/dev, in the environment gpuform-dev",
+        ),
+        (
+            """[{folder: network, stack: a, after: [cluster/b]}, {folder: cluster, stack: b},
+            {folder: cluster, stack: a}, {folder: network, stack: b, after: [cluster/a]}]""",
+            "",
+            "environments need each other in a cycle",
+        ),
+    ],
+)  # fmt: skip
+def test_stacks_that_no_job_can_apply_are_refused_with_their_place(
+    root: Path, entries: str, program: str, message: str
+) -> None:
+    (root / "infra/stacks.yaml").write_text(f"stacks: {entries}\n")
+    (root / "infra/cluster/__main__.py").write_text(program)
+    with pytest.raises(MultiStackError, match=message):
+        group_by_environment(read_order(root))
+
+
+def test_a_folder_that_yaml_or_a_shell_would_misread_is_refused(root: Path) -> None:
+    shutil.move(root / "infra/network", root / "infra/it's")
+    text = STACKS.replace("folder: network", 'folder: "it\'s"')
+    (root / "infra/stacks.yaml").write_text(text)
+    with pytest.raises(EngineError, match="cannot be written into a workflow"):
+        render(root, "github")
+
+
+def test_the_checklist_names_each_environment_with_its_stacks(root: Path) -> None:
+    order = read_order(root)
+    settings = WorkflowSettings("github", "prod", "main", Clouds.from_urls(["s3://b"]))
+    items = list_stacks_checklist(settings, group_by_environment(order))
+    (dev,) = (item for item in items if item.startswith("environment gpuform-dev"))
+    (prod,) = (item for item in items if item.startswith("environment gpuform-prod"))
+    assert dev.endswith("applied without an approval; for network/dev")
+    assert prod.endswith("people approve its jobs; for network/prod, cluster/prod")
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_doctor_finds_no_problem_in_the_written_files(root: Path, host: CodeHostName) -> None:
+    write_files(root, render(root, host), force=False)
+    (root / "CODEOWNERS").write_text("* @team\n")
+    findings = list(examine_ci_files(root / "infra"))
+    assert {finding.level for finding in findings} == {Level.OK}
+    (root / "CODEOWNERS").write_text("gates.yaml @team\n")
+    assert "stacks.yaml" in [*examine_ci_files(root / "infra")][-1].text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("secrets.TOGETHER_API_KEY_READ_ONLY", "secrets.TOGETHER_API_KEY", "gpuform-plan, and"),
+        ("    environment: gpuform-plan\n", "", "gets secrets of the repository"),
+        ("    environment: gpuform-prod\n", "", "is in no environment, and gets"),
+        (" --gates-from 'origin/main'", "", "is judged by the gates of the change itself"),
+    ],
+)
+def test_doctor_finds_what_an_edit_opens(root: Path, old: str, new: str, problem: str) -> None:
+    files = {path: text.replace(old, new) for path, text in render(root, "github").items()}
+    write_files(root, files, force=False)
+    problems = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
+    assert any(problem in text for text in problems), problems
+
+
+def list_variants(root: Path, host: CodeHostName) -> Iterator[dict[str, str]]:
+    """Yield the workflows of all stacks and of one, of each backend, rehearsed and not."""
+    for backend in BACKENDS:
+        for rehearses in (False, True):
+            yield render(root, host, backend, rehearses=rehearses)
+            clouds = Clouds.from_urls([backend, "hashivault://team"])
+            settings = WorkflowSettings(host, "prod", "main", clouds, rehearses)
+            yield render_workflows(Repository(root, root / "infra/network"), settings)
+
+
+@pytest.fixture(params=["actionlint", "zizmor"])
+def linter(request: pytest.FixtureRequest) -> str:
+    """Return the path of a linter of workflows; the test is skipped where it is not installed."""
+    name: str = request.param
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+@pytest.mark.slow
+def test_linters_of_workflows_find_nothing(root: Path, linter: str) -> None:
+    folder = root / "linted"
+    for number, files in enumerate(list_variants(root, "github")):
+        for path, text in files.items():
+            file = folder / str(number) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    files = sorted(map(str, folder.glob("*/.github/workflows/*.yml")))
+    flags = ["--offline", "--no-progress"] if linter.endswith("zizmor") else []
+    ran = subprocess.run([linter, *flags, *files], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_workflows_are_valid_by_the_schema_of_the_code_host(root: Path, host: CodeHostName) -> None:
+    names = []
+    for number, (path, text) in enumerate(render(root, host).items()):
+        file = root / f"{number}-{Path(path).name.removeprefix('.')}"
+        file.write_text(text)
+        names.append(str(file))
+    checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[host], *names])
+    assert checked.exit_code == 0, checked.output
