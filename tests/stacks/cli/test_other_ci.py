@@ -176,7 +176,7 @@ def run_scripts(project: PlannedProject, scripts: list[str], address: str) -> st
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_the_steps_of_a_pipeline_post_a_plan_and_apply_it_after_the_approval(
     repository: PlannedProject,
