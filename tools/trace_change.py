@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
@@ -40,7 +41,8 @@ class Trace:
     def record(self, frame: FrameType, event: str, _argument: object) -> None:
         """Record a call of a function of the packages; the caller may be a library's callback."""
         code = frame.f_code
-        if event != "call" or code.co_name == "<module>" or not _is_counted(code.co_filename):
+        # The bodies of modules and classes, which imports run, have no CO_OPTIMIZED.
+        if event != "call" or not code.co_flags & CO_OPTIMIZED or not _is_counted(code.co_filename):
             return
         self.files.add(code.co_filename)
         self.functions.add(code)
