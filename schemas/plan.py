@@ -25,7 +25,7 @@ from gpuform.schemas.resource_facts import (
     ResourceUsage,
 )
 from gpuform.schemas.safe_text import MASK
-from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY, UNKNOWN, contains_unknown
+from gpuform.schemas.values import UNKNOWN, contains_unknown, convert_leaves, is_secret_object
 
 FORMAT_VERSION: Final = "1"
 """Increased when a reader of the old form would misread the new one."""
@@ -471,19 +471,18 @@ def _mask_value(value: Any, secret: bool) -> Any:
 
     None stays None. NaN and infinity become text, because JSON has neither.
     """
-    if value is None:
-        return None
-    if secret:
+    if secret and value is not None:
         return MASK
-    if isinstance(value, Mapping):
-        if value.get(SIGNATURE_KEY) == SECRET_SIGNATURE:
-            return MASK
-        return {key: _mask_value(item, secret) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_mask_value(item, secret) for item in value]
+    return convert_leaves(value, _mask_leaf, is_secret_object)
+
+
+def _mask_leaf(leaf: Any) -> Any:
+    """Return `MASK` for a secret, a text for NaN and infinity, else the leaf itself."""
+    if isinstance(leaf, Mapping):
+        return MASK
     # JSON has no NaN and no infinity
-    is_json = not isinstance(value, float) or math.isfinite(value)
-    return value if is_json else str(value)
+    is_json = not isinstance(leaf, float) or math.isfinite(leaf)
+    return leaf if is_json else str(leaf)
 
 
 def _to_shown_value(value: Any, *, secret: bool) -> Any:

@@ -53,24 +53,41 @@ _OBJECTS = (dict, Mapping)
 _LISTS = (list, tuple)
 
 
-def convert_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:
+IsLeaf = Callable[[Mapping[str, Any]], bool]
+"""Returns True for an object that stands for one value, such as a secret."""
+
+
+def is_secret_object(value: Mapping[str, Any]) -> bool:
+    """Return True for an object by which Pulumi writes a secret, encrypted or not."""
+    return value.get(SIGNATURE_KEY) == SECRET_SIGNATURE
+
+
+def convert_leaves(value: Any, convert: Callable[[Any], Any], is_leaf: IsLeaf | None = None) -> Any:
     """Return a copy of ``value`` with the result of ``convert`` for every leaf.
 
-    A leaf is a value at any depth that is neither an object nor a list. Tuples become lists.
+    A leaf is a value at any depth that is neither an object nor a list, or an object for which
+    ``is_leaf`` returns True. Tuples become lists.
     """
     if isinstance(value, _OBJECTS):
+        if is_leaf is not None and is_leaf(value):
+            return convert(value)
         return {
-            key: convert(item) if isinstance(item, _SCALARS) else convert_leaves(item, convert)
+            key: convert(item)
+            if isinstance(item, _SCALARS)
+            else convert_leaves(item, convert, is_leaf)
             for key, item in value.items()
         }
     if isinstance(value, _LISTS):
-        return [convert_leaves(item, convert) for item in value]
+        return [convert_leaves(item, convert, is_leaf) for item in value]
     return convert(value)
 
 
-def iterate_leaves(value: Any) -> Iterator[Any]:
-    """Yield every value at any depth that is neither an object nor a list, in order."""
+def iterate_leaves(value: Any, is_leaf: IsLeaf | None = None) -> Iterator[Any]:
+    """Yield every leaf of ``value`` in order; see `convert_leaves`."""
     if isinstance(value, _OBJECTS):
+        if is_leaf is not None and is_leaf(value):
+            yield value
+            return
         items: Iterable[Any] = value.values()
     elif isinstance(value, _LISTS):
         items = value
@@ -81,7 +98,7 @@ def iterate_leaves(value: Any) -> Iterator[Any]:
         if isinstance(item, _SCALARS):
             yield item
         else:
-            yield from iterate_leaves(item)
+            yield from iterate_leaves(item, is_leaf)
 
 
 def contains_unknown(value: Any) -> bool:

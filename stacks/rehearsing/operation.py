@@ -20,9 +20,14 @@ from gpuform.providers.permissions import Permission
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange, ResourceDrift
 from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
-from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
+from gpuform.schemas.values import (
+    SECRET_SIGNATURE,
+    SIGNATURE_KEY,
+    convert_leaves,
+    is_secret_object,
+)
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import StackSettings, is_secure
+from gpuform.stacks.engine.project import StackSettings, convert_encrypted, is_secure
 from gpuform.stacks.engine.state import ResourceState, load_checkpoint
 from gpuform.stacks.engine.store import read_sealed
 from gpuform.stacks.engine.urn import STACK_TYPE
@@ -323,32 +328,20 @@ _SHORTEST_ID: Final = 8
 
 def _drop_ciphertexts(value: Any) -> Any:
     """Return JSON with every secret's ciphertext emptied; the emulator gets placeholders."""
-    if isinstance(value, dict):
-        if value.get(SIGNATURE_KEY) == SECRET_SIGNATURE:
-            return {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": ""}
-        return {key: _drop_ciphertexts(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_drop_ciphertexts(item) for item in value]
-    return value
+    empty_secret = {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": ""}
+    return convert_leaves(
+        value, lambda leaf: empty_secret if isinstance(leaf, dict) else leaf, is_secret_object
+    )
 
 
 def _build_secret_placeholders(stack: SelectedStack) -> dict[str, Any]:
     """Return a placeholder for each encrypted value of the stack's configuration, by key."""
     settings = StackSettings.load(stack.workspace.project, stack.name)
     return {
-        key: _replace_secure(value) for key, value in settings.config.items() if is_secure(value)
+        key: convert_encrypted(value, lambda _text: SECRET_PLACEHOLDER)
+        for key, value in settings.config.items()
+        if is_secure(value)
     }
-
-
-def _replace_secure(value: Any) -> Any:
-    """Return a value of a settings file with each encrypted text replaced by the placeholder."""
-    if isinstance(value, Mapping):
-        if set(value) == {"secure"}:
-            return SECRET_PLACEHOLDER
-        return {key: _replace_secure(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_replace_secure(item) for item in value]
-    return value
 
 
 def _read_references(stack: SelectedStack, plan: Plan) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.safe_text import MASK, format_json
-from gpuform.stacks.engine import values
+from gpuform.schemas.values import convert_leaves, is_secret_object
 from gpuform.stacks.engine.planning import (
     Diagnostic,
     Event,
@@ -190,15 +190,12 @@ def _to_compact_json(document: JsonObject) -> str:
 
 def mask_secrets(properties: Mapping[str, Json]) -> JsonObject:
     """Return encoded properties with `[secret]` in place of every secret object."""
-    return {key: _mask(value) for key, value in properties.items()}
-
-
-def _mask(value: Json) -> Json:
-    """Return the value with each secret in it, at any depth, replaced by a mask."""
-    if isinstance(value, dict):
-        is_secret = value.get(values.SIGNATURE_KEY) == values.SECRET_SIGNATURE
-        return MASK if is_secret else mask_secrets(value)
-    return [_mask(item) for item in value] if isinstance(value, list) else value
+    return {
+        key: convert_leaves(
+            value, lambda leaf: MASK if isinstance(leaf, dict) else leaf, is_secret_object
+        )
+        for key, value in properties.items()
+    }
 
 
 def _is_listed(step: Step) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
 from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, build_same_step, describe_change
@@ -127,13 +128,9 @@ def _run_updates(
 def _rename_nodes(value: Any, recreated_ids: Mapping[str, str]) -> Any:
     """Return inputs in which the ids of recreated nodes take the place of their old ids."""
     # The program would declare the new ids, but a run from the state alone does not run it.
-    if isinstance(value, str):
-        return recreated_ids.get(value, value)
-    if isinstance(value, list):
-        return [_rename_nodes(item, recreated_ids) for item in value]
-    if isinstance(value, dict):
-        return {name: _rename_nodes(item, recreated_ids) for name, item in value.items()}
-    return value
+    return convert_leaves(
+        value, lambda leaf: recreated_ids.get(leaf, leaf) if isinstance(leaf, str) else leaf
+    )
 
 
 def _group_into_layers(

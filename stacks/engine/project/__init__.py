@@ -26,6 +26,7 @@ from gpuform.stacks.engine.project.project import (
 from gpuform.stacks.engine.project.stack_settings import (
     SECURE,
     StackSettings,
+    convert_encrypted,
     format_set_command,
     is_secure,
     matches_type,
@@ -43,6 +44,7 @@ __all__ = [
     "ProjectError",
     "StackSettings",
     "config_paths",
+    "convert_encrypted",
     "find_project",
     "find_topology_file",
     "format_set_command",

@@ -4,12 +4,13 @@
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from gpuform.schemas.values import convert_leaves, iterate_leaves
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.project import yaml_text
@@ -136,7 +137,10 @@ class StackSettings:
         """Encrypt every secret value with `new`; the caller sets the secrets provider."""
         for key, value in self.config.items():
             if is_secure(value):
-                self.set(key, _reencrypt(value, old, new))
+                self.set(
+                    key,
+                    convert_encrypted(value, lambda text: {SECURE: new.encrypt(old.decrypt(text))}),
+                )
 
     def save(self) -> None:
         """Write the file atomically, with the old permissions; a new file is readable by all."""
@@ -251,15 +255,22 @@ class StackSettings:
 
 def is_secure(value: Json) -> bool:
     """Return True if there is an encrypted text anywhere in the value."""
-    if isinstance(value, dict):
-        return _get_ciphertext(value) is not None or any(map(is_secure, value.values()))
-    return isinstance(value, list) and any(map(is_secure, value))
+    return any(isinstance(leaf, dict) for leaf in iterate_leaves(value, _is_encrypted))
 
 
-def _get_ciphertext(value: dict[str, Json]) -> str | None:
-    """Return the text of an object with only the key `secure`, or None for another object."""
-    ciphertext = value.get(SECURE)
-    return ciphertext if len(value) == 1 and isinstance(ciphertext, str) else None
+def _is_encrypted(value: Mapping[str, Json]) -> bool:
+    """Return True for an object with only the key `secure` and a text."""
+    return len(value) == 1 and isinstance(value.get(SECURE), str)
+
+
+def convert_encrypted(value: Json, convert: Callable[[str], Json]) -> Json:
+    """Return the value with the result of `convert` for every `{secure: TEXT}`, at any depth."""
+    converted: Json = convert_leaves(
+        value,
+        lambda leaf: convert(leaf[SECURE]) if isinstance(leaf, dict) else leaf,
+        _is_encrypted,
+    )
+    return converted
 
 
 def _decrypt(value: Json, crypter: Crypter | None) -> Json:
@@ -267,27 +278,12 @@ def _decrypt(value: Json, crypter: Crypter | None) -> Json:
 
     Raises ProjectError if there is such an object but no crypter.
     """
-    if isinstance(value, dict):
-        ciphertext = _get_ciphertext(value)
-        if ciphertext is None:
-            return {key: _decrypt(item, crypter) for key, item in value.items()}
-        if crypter is None:
-            raise ProjectError(
-                "the value is encrypted, but the stack has no encryption salt",
-                hint="Restore `encryptionsalt` in the stack's file, or set the value again.",
-            )
-        return crypter.decrypt(ciphertext)
-    return [_decrypt(item, crypter) for item in value] if isinstance(value, list) else value
-
-
-def _reencrypt(value: Json, old: Crypter, new: Crypter) -> Json:
-    """Return the value with all encrypted texts encrypted by `new`."""
-    if isinstance(value, dict):
-        ciphertext = _get_ciphertext(value)
-        if ciphertext is not None:
-            return {SECURE: new.encrypt(old.decrypt(ciphertext))}
-        return {key: _reencrypt(item, old, new) for key, item in value.items()}
-    return [_reencrypt(item, old, new) for item in value] if isinstance(value, list) else value
+    if crypter is None and is_secure(value):
+        raise ProjectError(
+            "the value is encrypted, but the stack has no encryption salt",
+            hint="Restore `encryptionsalt` in the stack's file, or set the value again.",
+        )
+    return value if crypter is None else convert_encrypted(value, crypter.decrypt)
 
 
 def to_config_text(value: Json, crypter: Crypter | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.safe_text import MASK
+from gpuform.schemas.values import convert_leaves, is_secret_object
 from gpuform.stacks.engine.state import ResourceState, decode_resource
 from gpuform.stacks.engine.values import (
     SECRET_SIGNATURE,
@@ -67,16 +68,11 @@ def list_secret_properties(properties: PropertyMap) -> set[str]:
 def _mask_secrets(value: Any) -> Any:
     """Replace every secret and every mask in a JSON value, at any depth, by a masked secret."""
     # A document that is masked already has lost the marks of its secrets.
-    if value == MASK:
-        return _MASKED_SECRET
-    if isinstance(value, dict):
-        is_secret = value.get(SIGNATURE_KEY) == SECRET_SIGNATURE
-        return (
-            _MASKED_SECRET
-            if is_secret
-            else {key: _mask_secrets(item) for key, item in value.items()}
-        )
-    return [_mask_secrets(item) for item in value] if isinstance(value, list) else value
+    return convert_leaves(
+        value,
+        lambda leaf: _MASKED_SECRET if isinstance(leaf, dict) or leaf == MASK else leaf,
+        is_secret_object,
+    )
 
 
 def _list_secret_names(type_: str) -> set[str]:
