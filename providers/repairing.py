@@ -4,14 +4,14 @@ Platforms call `choose_repairs` with faults that schedulers and their own APIs r
 for `--allow repair` and nodes that a person requests, which come from the run's permissions.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from gpuform.providers.context import get_run_context
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.context import ProviderContext, get_run_context
+from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.evidence import REPAIR_NODE, Observation, find_gaps
 from gpuform.providers.permissions import Permission, compute_repair_key
 from gpuform.schemas.changes import Action, FieldChange
@@ -124,6 +124,38 @@ def build_faults(
         )
         for name, instance, because in broken_nodes
     ]
+
+
+def find_overheated_faults(
+    context: ProviderContext,
+    label: str,
+    measure: Callable[[], Mapping[str, str]],
+    nodes: Iterable[tuple[str, str]],
+    known_faults: Iterable[NodeFault] = (),
+    now: str = "",
+) -> list[NodeFault]:
+    """Return a fault for each node that is too hot; none, with a skipped check, if nobody measures.
+
+    Args:
+        context: receives why the check was skipped.
+        label: the nodes, for the skipped check.
+        measure: returns the reasons by the names of hot nodes.
+        nodes: the name and the machine of each node.
+        known_faults: see `build_faults`.
+        now: see `build_faults`.
+
+    Raises:
+        Cancelled: the run was interrupted.
+    """
+    try:
+        reasons = measure()
+    except Cancelled:
+        raise
+    except GpuformError as error:
+        context.on_skipped_check(f"the temperature of {label}: {error.message}")
+        return []
+    hot_nodes = ((name, machine, reasons[name]) for name, machine in nodes if name in reasons)
+    return build_faults(FaultCause.OVERHEATED, hot_nodes, known_faults, now)
 
 
 def choose_repairs(

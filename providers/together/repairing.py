@@ -28,7 +28,7 @@ from gpuform.providers.lens.inventory import describe_overheated_nodes
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import PROPAGATION_TIME_S, Drains, Repair, Repairs, Verdicts
-from gpuform.providers.repairing import build_faults, parse_repair_policy
+from gpuform.providers.repairing import find_overheated_faults, parse_repair_policy
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import ObservedCluster, list_standard_workers
 from gpuform.providers.together.node_removal import ClusterNodeRemoval, get_slurm_inputs
@@ -107,18 +107,15 @@ def add_faults(
     faults += _find_uncertified(context, cluster)
     # temperatures come from Lens, which not everybody has: it is asked only where a limit is
     # declared
-    if policy is not None and policy.max_temperature is not None:
-        try:
-            names = [node.host_name for node in nodes]
-            reasons = describe_overheated_nodes(settings, names, policy.max_temperature)
-            hot_nodes = (
-                (node.host_name, node.instance_id or "", reasons[node.host_name])
-                for node in nodes
-                if node.host_name in reasons
-            )
-            faults += build_faults(FaultCause.OVERHEATED, hot_nodes)
-        except GpuformError as error:
-            context.on_skipped_check(f"the temperature of the nodes: {error.message}")
+    max_temperature = None if policy is None else policy.max_temperature
+    if max_temperature is not None:
+        names = [node.host_name for node in nodes]
+        faults += find_overheated_faults(
+            context,
+            "the nodes",
+            lambda: describe_overheated_nodes(settings, names, max_temperature),
+            [(node.host_name, node.instance_id or "") for node in nodes],
+        )
     outputs = observed.outputs.model_copy(update={"faults": faults})
     return type(observed)(observed.inputs, outputs)
 

@@ -22,6 +22,7 @@ from gpuform.providers.repairing import (
     RepairDecision,
     build_faults,
     choose_repairs,
+    find_overheated_faults,
     is_unusable_for,
     parse_faults,
     parse_repair_policy,
@@ -181,23 +182,16 @@ class NodeInspection:
             nodes_by_id = self._add_conditions(running_nodes, known_faults, format_moment(now))
             nodes = [nodes_by_id.get(node.id, node) for node in nodes]
             faults += find_unusable_nodes(nodes, policy.not_ready_s, now)
-        if running_nodes and policy.max_temperature is not None:
-            try:
-                reasons = self.measure_overheated_nodes(running_nodes, policy.max_temperature)
-                hot_nodes = (
-                    (node.gpu_node_name, node.id, reasons[node.gpu_node_name])
-                    for node in running_nodes
-                    if node.gpu_node_name in reasons
-                )
-                faults += build_faults(
-                    FaultCause.OVERHEATED, hot_nodes, known_faults, format_moment(now)
-                )
-            except Cancelled:
-                raise
-            except GpuformError as error:
-                self.context.on_skipped_check(
-                    f"the temperature of the nodes of {self.label}: {error.message}"
-                )
+        max_temperature = policy.max_temperature
+        if running_nodes and max_temperature is not None:
+            faults += find_overheated_faults(
+                self.context,
+                f"the nodes of {self.label}",
+                lambda: self.measure_overheated_nodes(running_nodes, max_temperature),
+                [(node.gpu_node_name, node.id) for node in running_nodes],
+                known_faults,
+                format_moment(now),
+            )
         return nodes, faults
 
     def list_verdicts(self) -> list[RecordedVerdict]:
