@@ -140,13 +140,13 @@ class Requirements:
     """The requirements of a project with gpuform, before they are written.
 
     `lock` None means that gpuform is a wheel in the project. `vendor_reason` says why, if nobody
-    has asked for a wheel; `is_fallback` that locking has failed.
+    has asked for a wheel, and `remedy` what to do if locking has failed.
     """
 
     text: str
     lock: str | None = None
     vendor_reason: str | None = None
-    is_fallback: bool = False
+    remedy: str | None = None
 
     def write(self, project: Path) -> list[Path]:
         """Write the files, remove those of the other way to install, and return the written ones.
@@ -196,7 +196,7 @@ def choose_requirements(
     except NotLocked as error:
         if vendor is not None:
             raise
-        return Requirements(vendored, vendor_reason=str(error), is_fallback=True)
+        return Requirements(vendored, vendor_reason=error.message, remedy=error.hint)
 
 
 def _require(project: Path, line: str) -> str:
@@ -238,7 +238,7 @@ def _compile_lock(project: Path, requirements: str, environ: Mapping[str, str]) 
     oldest_python = importlib.metadata.metadata(_DISTRIBUTION)["Requires-Python"].lstrip(">=")
     arguments = [
         *("pip", "compile", "-", "--quiet", "--no-annotate"),
-        *("--universal", "--python-version", oldest_python),
+        *("--universal", "--python-version", oldest_python, "--python", sys.executable),
         # No address of an index in git, whatever uv's settings say.
         *("--generate-hashes", "--no-emit-index-url", "--no-emit-find-links"),
         *("--custom-compile-command", UPGRADE_COMMAND),
@@ -269,13 +269,18 @@ def _compile_lock(project: Path, requirements: str, environ: Mapping[str, str]) 
 
 
 def _find_uv(environ: Mapping[str, str]) -> str:
-    """Return the program `uv` of the PATH, or else the one beside the running Python.
+    """Return the `uv` that runs gpuform (`uvx`), that of the PATH, or that beside Python.
 
     Raises:
         NotLocked: there is none.
     """
     beside_python = Path(sys.executable).parent
-    program = shutil.which("uv", path=environ.get("PATH")) or shutil.which("uv", path=beside_python)
+    programs = (
+        environ.get("UV"),  # set by `uvx` and `uv run`
+        shutil.which("uv", path=environ.get("PATH")),
+        shutil.which("uv", path=beside_python),
+    )
+    program = next(filter(None, programs), None)
     if program is None:
         raise NotLocked(
             "uv is not installed, which writes requirements.lock",

@@ -151,6 +151,16 @@ def test_a_gpuform_from_an_index_is_locked_by_default(
     assert requirements.vendor_reason is None
 
 
+@needs_uv
+def test_uvx_names_the_uv_that_runs_gpuform(
+    project: Path, environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = shutil.which("uv") or shutil.which("uv", path=BESIDE_PYTHON)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    by_uvx = {**environ, "UV": str(uv)}
+    assert choose_requirements(project, [], by_uvx, vendor=False).lock
+
+
 @pytest.mark.parametrize("files", [(), ("INSTALLER", "direct_url.json")])
 def test_a_gpuform_from_elsewhere_is_a_wheel_by_default(
     project: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...]
@@ -169,7 +179,8 @@ def test_without_uv_a_wheel_is_the_fallback_unless_a_lock_file_is_asked_for(
     monkeypatch.setattr(sys, "executable", str(project / "python"))
     requirements = choose_requirements(project, [], {"PATH": str(project)})
     assert requirements.lock is None
-    assert "uv is not installed" in (requirements.vendor_reason or "")
+    assert requirements.vendor_reason == "uv is not installed, which writes requirements.lock"
+    assert requirements.remedy is not None
     with pytest.raises(NotLocked, match="uv is not installed"):
         choose_requirements(project, [], {"PATH": str(project)}, vendor=False)
 

@@ -288,8 +288,9 @@ def _choose_stacks(session: Session, directory: Path, options: WorkflowOptions) 
 def _print_vendor_reason(session: Session, requirements: Requirements) -> None:
     """Print why the jobs install a wheel in git, if nobody has asked for that."""
     consequence = "the jobs install the wheel in git, and other packages without hashes"
-    if requirements.is_fallback:
+    if requirements.remedy:
         session.screen.warn(f"warning: {requirements.vendor_reason}: {consequence}")
+        session.screen.warn(f"  {requirements.remedy}")
     elif requirements.vendor_reason:
         session.screen.print(f"{requirements.vendor_reason}: {consequence}.")
 
