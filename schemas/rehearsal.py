@@ -59,11 +59,21 @@ class Hazard(_RehearsalModel):
 
 
 class Advice(_RehearsalModel):
-    """Another declaration, with which a rehearsal has shown less loss."""
+    """Another declaration or another order, with which a rehearsal has shown less loss."""
 
-    urn: str = Field(description="URN of the resource to declare differently.")
+    urn: str = Field(description="URN of the resource to declare or to create differently.")
     declaration: str = Field(
-        description="What to declare, as in a topology: rollout: {strategy: replace_cluster}."
+        default="",
+        description="What to declare, as in a topology: rollout: {strategy: replace_cluster}; "
+        "empty for another order.",
+    )
+    commands: tuple[str, ...] = Field(
+        default=(),
+        description="The commands that make the plan in another order, one after the other; empty "
+        "for another declaration.",
+    )
+    condition: str = Field(
+        default="", description="When the advice helps, in words; empty: under the same hazard."
     )
     lost_gpus: int = Field(ge=0, description="Lost GPUs under the same hazard then.")
     gpu_hours_without_work: float = Field(
@@ -127,6 +137,13 @@ class HazardOutcome(_RehearsalModel):
     def has_failed(self) -> bool:
         """Return whether the run ended in another way than planned."""
         return self.ending != "succeeded"
+
+    @property
+    def has_losses(self) -> bool:
+        """Return whether GPUs did not work, jobs ended, or data is gone."""
+        return bool(
+            self.lost_gpus or self.gpu_hours_without_work or self.jobs_ended or self.data_lost
+        )
 
     @property
     def severity(self) -> tuple[float, ...]:

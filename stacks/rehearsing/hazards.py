@@ -34,7 +34,8 @@ _MOMENTS: Final[tuple[When, ...]] = ("before", "after")
 class HazardPlay:
     """A hazard at a request; `point` is None for a hazard of the whole run.
 
-    `owner` are the cluster's or fabric's GPUs that the hazard concerns, and `node` the node.
+    `owner` are the cluster's or fabric's GPUs that the hazard concerns, and `node` the node. With a
+    `shortage` capacity is missing only for creates with these values.
     """
 
     hazard: Hazard
@@ -42,6 +43,7 @@ class HazardPlay:
     when: When = "before"
     owner: Owner | None = None
     node: str = ""
+    shortage: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +375,9 @@ class HazardInjector:
         if kind is HazardKind.LOST_REQUEST:
             raise RequestLost("the connection broke")
         if kind is HazardKind.NO_CAPACITY:
+            rule = {"platform": platform, "sent": dict(self.play.shortage), "capacity": True}
             for method in _WRITING_METHODS:
-                self._add_fault(platform=platform, method=method, capacity=True, count=None)
+                self._add_fault(**rule, method=method, count=None)
         elif kind is HazardKind.QUOTA:
             for method in _WRITING_METHODS:
                 self._add_fault(platform=platform, method=method, status=403, count=None)

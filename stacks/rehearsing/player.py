@@ -66,6 +66,7 @@ class PlayedRun:
         mended_by: the flags of the command that has completed the plan; None if none was needed.
         mending_errors: the errors of the command that was to mend.
         points: the changing requests, if they were learned.
+        requests: how many requests other than reads were sent until the end of the run.
     """
 
     ending: str
@@ -79,6 +80,7 @@ class PlayedRun:
     mended_by: str | None = None
     mending_errors: Sequence[str] = ()
     points: Sequence[Point] = ()
+    requests: int = 0
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ class PlanPlayer:
         state_folder: the folder of the stack's state.
         continues_after_failure: whether a run with a hazard continues with other resources.
         failed_nodes: the nodes that do not work from the start on: platform, owner and name.
+        first_targets: the URNs that a first run changes alone; a second run makes the rest.
     """
 
     server: Server
@@ -102,6 +105,7 @@ class PlanPlayer:
     state_folder: Path
     continues_after_failure: bool = False
     failed_nodes: frozenset[tuple[str, str, str]] = frozenset()
+    first_targets: tuple[str, ...] = ()
     start: Snapshot = field(init=False)
     _machines: int = 0
 
@@ -130,7 +134,7 @@ class PlanPlayer:
         """Play the plan undisturbed with its preview, and return the run with its points."""
         self.restore(self.start)
         recorder = self.create_recorder()
-        played = self._run_operation(recorder, Interruption(), learns=True, with_preview=True)
+        played = self._run_plan(recorder, Interruption(), learns=True, with_preview=True)
         return self._complete_plan(played, recorder, lambda: None, 0.0)
 
     def take_kill_snapshots(self, numbers: Sequence[int], recorder: FleetRecorder) -> KillSnapshots:
@@ -151,7 +155,7 @@ class PlanPlayer:
             before=lambda number: copy_at(number, "before"),
             after=lambda number: copy_at(number, "after"),
         )
-        self._run_operation(recorder, interruption)
+        self._run_plan(recorder, interruption)
         return snapshots
 
     def play(
@@ -177,7 +181,7 @@ class PlanPlayer:
         options = replace(
             self.options, skip_preview=True, continue_on_error=self.continues_after_failure
         )
-        played = self._run_operation(recorder, interruption, options=options)
+        played = self._run_plan(recorder, interruption, options=options)
         return self._complete_plan(played, recorder, end_hazard, outage_s)
 
     def play_after_kill(self, snapshot: Snapshot, samples: Sequence[FleetState]) -> PlayedRun:
@@ -260,6 +264,39 @@ class PlanPlayer:
             return None
         return _list_changes(played.plan)
 
+    def _run_plan(
+        self,
+        recorder: FleetRecorder,
+        interruption: Interruption,
+        *,
+        learns: bool = False,
+        with_preview: bool = False,
+        options: RunOptions | None = None,
+    ) -> PlayedRun:
+        """Make the plan in one run, or in two with `first_targets`, and return the run.
+
+        Nobody starts the second run if the first one fails.
+        """
+        if not self.first_targets:
+            return self._run_operation(
+                recorder, interruption, learns=learns, with_preview=with_preview, options=options
+            )
+        first_options = replace(
+            options or self.options, skip_preview=True, target=self.first_targets
+        )
+        first = self._run_operation(recorder, interruption, learns=learns, options=first_options)
+        if first.ending != "succeeded":
+            return first
+        second = self._run_operation(
+            recorder,
+            interruption,
+            learns=learns,
+            with_preview=with_preview,
+            options=options,
+            requests_before=first.requests,
+        )
+        return replace(second, points=[*first.points, *second.points])
+
     def _run_operation(
         self,
         recorder: FleetRecorder,
@@ -268,6 +305,7 @@ class PlanPlayer:
         learns: bool = False,
         with_preview: bool = False,
         options: RunOptions | None = None,
+        requests_before: int = 0,
     ) -> PlayedRun:
         """Run the plan's operation once, on a machine of its own, and return the run."""
         clock = self.server.clock
@@ -285,6 +323,7 @@ class PlanPlayer:
             begin_step,
             interruption,
             learns=learns,
+            count=requests_before,
         )
         previewed: list[Plan] = []
         made: list[Plan] = []
@@ -312,6 +351,7 @@ class PlanPlayer:
             plan=previewed[-1] if previewed else None,
             made=_list_changes(made[-1]) if made else (),
             points=observer.points,
+            requests=observer.count,
         )
 
     def _call_operation(

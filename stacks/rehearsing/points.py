@@ -120,7 +120,8 @@ class RequestObserver:
     """Counts the requests of one run, and collects the points if `learns` is set.
 
     `on_clock` is called after each move of the clock and each request that is not a read, `on_step`
-    with the URN of each step that begins.
+    with the URN of each step that begins. `count` is the number of requests so far: of those that
+    are not reads.
     """
 
     store: Store
@@ -129,7 +130,7 @@ class RequestObserver:
     interruption: Interruption = field(default_factory=Interruption)
     learns: bool = False
     points: list[Point] = field(default_factory=list)
-    _count: int = 0
+    count: int = 0
     _step: tuple[str, str, Op] | None = None
 
     def follow_steps(self, event: OperationEvent) -> None:
@@ -153,8 +154,8 @@ class RequestObserver:
             return response
         if request.method in _READING_METHODS:
             return forward(request)
-        self._count += 1
-        number = self._count
+        self.count += 1
+        number = self.count
         self.interruption.before(number)
         digest = self.store.compute_digest() if self.learns else ""
         response = forward(request)

@@ -11,13 +11,12 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.emulator.server import Server
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.rehearsal import (
     OUTAGE_S,
-    Advice,
     Hazard,
     HazardKind,
     HazardOutcome,
@@ -170,8 +169,11 @@ class _ShareRehearsal:
     _target: FleetTarget = field(init=False)
     _usual_unknown: frozenset[str] = field(default=frozenset())
     _dependencies: dict[str, set[str]] = field(default_factory=dict)
+    _inputs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _prices: dict[str, tuple[str, float]] = field(default_factory=dict)
-    _counterparts: dict[tuple[HazardKind, str], list[HazardOutcome]] = field(default_factory=dict)
+    _counterparts: dict[tuple[HazardKind, str, bool], list[HazardOutcome]] = field(
+        default_factory=dict
+    )
     _alternatives: dict[str, "_ShareRehearsal | None"] = field(default_factory=dict)
 
     @classmethod
@@ -239,6 +241,8 @@ class _ShareRehearsal:
         for resource in resources:
             dependency_urns = find_dependency_urns(resource, provider=False)
             self._dependencies.setdefault(resource.urn, set()).update(dependency_urns)
+            if not resource.delete:
+                self._inputs[resource.urn] = resource.inputs
         learned = LearnedPlan(changes, (), owners, before, after, undisturbed.samples)
         kinds_of_change = {point.group for point in undisturbed.points}
         limit = max(2, MOST_POINTS // max(1, len(kinds_of_change)))
@@ -253,25 +257,30 @@ class _ShareRehearsal:
         if not (outcome.gpu_hours_without_work or outcome.jobs_ended or outcome.data_lost):
             return outcome
         advice = []
-        for alternative in list_alternatives(outcome, change):
+        inputs = self._inputs.get(change.urn, {})
+        for alternative in list_alternatives(outcome, self._learned.changes, inputs):
+            if alternative.targets and self.spec.options.target:
+                continue
             other = self._rehearse_alternative(alternative)
             if other is None:
                 continue
-            new_outcome = other.play_like(outcome)
-            if new_outcome is not None:
-                advice.append(
-                    Advice(
-                        urn=alternative.urn,
-                        declaration=str(alternative),
-                        lost_gpus=new_outcome.lost_gpus,
-                        gpu_hours_without_work=new_outcome.gpu_hours_without_work,
-                    )
-                )
+            shortage = alternative.shortage
+            new_outcome = other.play_like(outcome, shortage)
+            if new_outcome is None:
+                continue
+            # The plan as it is must lose more in the same shortage: other places have GPUs in it.
+            if shortage and not has_less_loss(
+                self.play_worst(outcome.hazard, shortage), new_outcome
+            ):
+                continue
+            advice.append(alternative.build_advice(new_outcome, self._command))
+            if not new_outcome.has_losses:
+                break
         advice.sort(key=lambda item: item.gpu_hours_without_work)
         return outcome.model_copy(update={"advice": tuple(advice)})
 
     def _rehearse_alternative(self, alternative: Alternative) -> "_ShareRehearsal | None":
-        """Return the rehearsal of another declaration, ready to play, or None if there is none."""
+        """Return the rehearsal of an alternative, ready to play, or None if there is none."""
         key = alternative.cache_key
         if key in self._alternatives:
             return self._alternatives[key]
@@ -279,12 +288,18 @@ class _ShareRehearsal:
         if len(self._alternatives) < MOST_ALTERNATIVES:
             selected = self.player.selected
             folder = Path(tempfile.mkdtemp(dir=self.spec.case.folder))
-            project = write_alternative(selected.workspace.project, alternative, folder)
-            if project is not None:
+            project = selected.workspace.project
+            changed_project = (
+                project if alternative.targets else write_alternative(project, alternative, folder)
+            )
+            if changed_project is not None:
                 self.player.restore(self.player.start)
-                workspace = replace(selected.workspace, project=project)
+                workspace = replace(selected.workspace, project=changed_project)
                 player = replace(
-                    self.player, selected=replace(selected, workspace=workspace), folder=folder
+                    self.player,
+                    selected=replace(selected, workspace=workspace),
+                    folder=folder,
+                    first_targets=alternative.targets,
                 )
                 rehearsal = _ShareRehearsal(self.spec, self.server, player, self.jobs)
                 if isinstance(rehearsal.play_undisturbed(), str):
@@ -292,32 +307,48 @@ class _ShareRehearsal:
         self._alternatives[key] = rehearsal
         return rehearsal
 
-    def play_like(self, outcome: HazardOutcome) -> HazardOutcome | None:
+    def play_like(
+        self, outcome: HazardOutcome, shortage: Mapping[str, Any]
+    ) -> HazardOutcome | None:
         """Return the worst outcome of the same hazard of the same resource with this declaration.
 
         The undisturbed outcome, if that hazard meets no request any more. None as soon as one
-        outcome does not avoid the loss.
+        outcome does not avoid the loss. Capacity is missing only in a `shortage`, if there is one.
         """
-        hazard = outcome.hazard
         # A hazard makes a run no better, so that most declarations need no other play.
         if self._undisturbed_outcome.has_failed or not has_less_loss(
             outcome, self._undisturbed_outcome
         ):
             return None
+        worst = self._undisturbed_outcome
+        for counterpart in self._play_counterparts(outcome.hazard, shortage):
+            if not has_less_loss(outcome, counterpart):
+                return None
+            worst = max(worst, counterpart, key=lambda item: item.severity)
+        return worst
+
+    def play_worst(self, hazard: Hazard, shortage: Mapping[str, Any]) -> HazardOutcome:
+        """Return the worst outcome of the hazard of the same resource in a shortage."""
+        outcomes = [self._undisturbed_outcome, *self._play_counterparts(hazard, shortage)]
+        return max(outcomes, key=lambda item: item.severity)
+
+    def _play_counterparts(
+        self, hazard: Hazard, shortage: Mapping[str, Any]
+    ) -> Iterator[HazardOutcome]:
+        """Yield the outcomes of the same hazard of the same resource, each played once."""
         plays = [
-            (number, play)
+            (number, replace(play, shortage=shortage))
             for number, play in enumerate(list_plays(self._learned, [hazard.kind]))
             if play.hazard.urn == hazard.urn
         ]
         # Several outcomes of one resource have the same counterparts.
-        counterparts = self._counterparts.setdefault((hazard.kind, hazard.urn), [])
+        key = hazard.kind, hazard.urn, bool(shortage)
+        counterparts = self._counterparts.setdefault(key, [])
         kills = self._take_kill_snapshots(plays[len(counterparts) :])
         for number, (_, play) in enumerate(plays):
             if number == len(counterparts):
                 counterparts.append(self._play_hazard(play, kills))
-            if not has_less_loss(outcome, counterparts[number]):
-                return None
-        return max([self._undisturbed_outcome, *counterparts], key=lambda item: item.severity)
+            yield counterparts[number]
 
     def _list_resources(self) -> Iterator[ResourceState]:
         yield from self.player.selected.open().snapshot.resources
@@ -376,7 +407,6 @@ class _ShareRehearsal:
         # What is missing after the mending too stays away until somebody finds the cause.
         is_open = is_outage or bool(self._target.list_missing(samples[-1]))
         lost_objects = sorted(self._list_unknown_objects() - self._usual_unknown)
-        command = "destroy" if self.spec.options.operation == "destroy" else "up"
         return HazardOutcome(
             hazard=play.hazard,
             ending=played.ending,
@@ -391,12 +421,18 @@ class _ShareRehearsal:
                 *map(describe_pending, played.pending),
                 *(f"{name}: on the platform, but in no state" for name in lost_objects),
             ),
-            mended_by=f"gpuform {command} --stack {self.spec.plan.stack}{played.mended_by}"
+            mended_by=f"{self._command}{played.mended_by}"
             if played.mended_by is not None and played.is_mended
             else "",
             # No command deletes what no state has.
             is_mended=played.is_mended and not lost_objects,
         )
+
+    @property
+    def _command(self) -> str:
+        """Return the command that makes the plan: gpuform up --stack dev."""
+        operation = "destroy" if self.spec.options.operation == "destroy" else "up"
+        return f"gpuform {operation} --stack {self.spec.plan.stack}"
 
     def _sum_extra_cost(self, samples: Sequence[FleetState]) -> dict[str, float]:
         """Return by currency what the run costs more than the undisturbed one in the same time."""

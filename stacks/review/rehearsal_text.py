@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpuform.providers.context import format_duration
-from gpuform.schemas.rehearsal import OUTAGE_S, RERUN_AFTER_S, HazardOutcome, Rehearsal
+from gpuform.schemas.rehearsal import OUTAGE_S, RERUN_AFTER_S, Advice, HazardOutcome, Rehearsal
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.paint import PLAIN, Paint
@@ -128,12 +128,22 @@ def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:
         remedy = _find_remedy(outcome)
         quoted_remedy = f"; its error says: {remedy}" if remedy else ""
         yield f"    no command was found that mends it{quoted_remedy}"
-    for advice in outcome.advice:
-        remaining = f"{counted(advice.lost_gpus, 'GPU')}" if advice.lost_gpus else "no GPU"
-        yield (
-            f"    avoid it: declare {advice.declaration} of {name_of(advice.urn)}: "
-            f"a rehearsal with it lost {remaining}"
-        )
+    yield from (f"    {_format_advice(advice)}" for advice in outcome.advice)
+
+
+def _format_advice(advice: Advice) -> str:
+    """Return one way to avoid a loss, with what its rehearsal has lost."""
+    remaining = (
+        f"{counted(advice.lost_gpus, 'GPU')} for {advice.gpu_hours_without_work:,.1f} GPU-hours"
+        if advice.lost_gpus
+        else "no GPU"
+    )
+    condition = f" if {advice.condition}" if advice.condition else ""
+    if advice.commands:
+        action = f"run {', and then '.join(advice.commands)}"
+    else:
+        action = f"declare {advice.declaration} of {name_of(advice.urn)}"
+    return f"avoid it{condition}: {action}: a rehearsal with it lost {remaining}"
 
 
 def _find_remedy(outcome: HazardOutcome) -> str:

@@ -237,7 +237,8 @@ def _build_topology_run(
         topology.call_site,
         monitor,
         preview,
-        _count_threads(program, preview),
+        # One change at a time is made in the order of the topology, and not in that of threads.
+        1 if program.parallel == 1 else _count_threads(program, preview),
         engine.warn,
     )
 

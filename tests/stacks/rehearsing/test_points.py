@@ -3,9 +3,8 @@
 import pytest
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.rehearsal import Hazard, HazardKind, HazardOutcome
+from gpuform.schemas.rehearsal import HazardKind
 from gpuform.stacks.engine.planning import Op
-from gpuform.stacks.rehearsing.advice import has_less_loss, list_alternatives
 from gpuform.stacks.rehearsing.fleet import FleetState, Owner
 from gpuform.stacks.rehearsing.hazards import LearnedPlan, list_plays
 from gpuform.stacks.rehearsing.operation import choose_changes
@@ -96,37 +95,6 @@ def test_a_play_tells_how_many_requests_it_stands_for() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in HazardKind if kind is not HazardKind.NONE])
 def test_a_plan_without_requests_meets_no_hazard(kind: HazardKind) -> None:
     assert list_plays(learn(), [kind]) == []
-
-
-def build_outcome(**losses: object) -> HazardOutcome:
-    hazard = Hazard(kind=HazardKind.NO_CAPACITY, urn=build_urn("a"), description="no capacity")
-    return HazardOutcome.model_validate({"hazard": hazard, **losses})
-
-
-def test_a_replaced_cluster_may_be_replaced_create_first() -> None:
-    change = ResourceChange(
-        urn=build_urn("a"),
-        type=CLUSTER,
-        name="a",
-        action=PlanAction.REPLACE,
-        reason=PlanReason.CHANGED,
-    )
-    alternatives = list_alternatives(build_outcome(lost_gpus=16), change)
-    assert "rollout: {strategy: replace_cluster}" in map(str, alternatives)
-
-
-def test_only_a_clear_gain_without_a_new_loss_is_advice() -> None:
-    loss = build_outcome(lost_gpus=16, gpu_hours_without_work=40.0)
-    assert has_less_loss(loss, build_outcome())
-    assert has_less_loss(loss, build_outcome(lost_gpus=16, gpu_hours_without_work=6.0))
-    assert not has_less_loss(loss, build_outcome(lost_gpus=16, gpu_hours_without_work=39.0))
-    assert not has_less_loss(loss, build_outcome(jobs_ended=("train",)))
-    assert not has_less_loss(build_outcome(), build_outcome())
-
-
-def test_an_outcome_that_nobody_mends_is_worse_than_the_same_loss() -> None:
-    assert build_outcome(is_mended=False).is_worse_than(build_outcome())
-    assert not build_outcome(gpu_hours_without_work=0.05).is_worse_than(build_outcome())
 
 
 def test_deletions_that_a_failed_run_does_not_reach_are_late() -> None:

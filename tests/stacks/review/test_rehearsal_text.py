@@ -86,6 +86,31 @@ def test_harm_is_listed_with_its_remedy_the_worst_first() -> None:
     ]
 
 
+def test_advice_names_its_condition_its_commands_and_what_is_still_lost() -> None:
+    declared = Advice(
+        urn=TRAIN,
+        declaration="on_no_capacity: {alternatives: [{region: us-east-2}]}",
+        condition="only H100_SXM in us-central-8 is out of stock",
+        lost_gpus=16,
+        gpu_hours_without_work=6.13,
+    )
+    commands = ("gpuform up --target extra", "gpuform up")
+    split = Advice(urn=TRAIN, commands=commands, lost_gpus=0, gpu_hours_without_work=0)
+    outcome = build_outcome(HazardKind.NO_CAPACITY, lost_gpus=16, advice=(declared, split))
+    lines = list(render_rehearsal(build_rehearsal(outcome)))
+    assert [line.strip() for line in lines if "avoid it" in line] == [
+        (
+            "avoid it if only H100_SXM in us-central-8 is out of stock: declare on_no_capacity: "
+            "{alternatives: [{region: us-east-2}]} of train: a rehearsal with it lost 16 GPUs for "
+            "6.1 GPU-hours"
+        ),
+        (
+            "avoid it: run gpuform up --target extra, and then gpuform up: a rehearsal with it "
+            "lost no GPU"
+        ),
+    ]
+
+
 def test_the_hint_of_the_error_stands_where_no_command_mends() -> None:
     error = (
         "data: an interrupted create may have created one of these, or none: 3f9a\n"
