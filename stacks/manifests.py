@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from gpuform.providers.platform import PROVIDER_KEY
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.together.volume_claims import VolumeClaimInputs, build_manifest
@@ -18,7 +19,6 @@ from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.value_text import to_display_value
 from gpuform.stacks.topology_runner import run_topology

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from support.processor_time import limited_processor_time  # noqa: F401 - a fixture of all tests
 from support.servers.bucket_server import BucketServer, serve_buckets
 
-from gpuform.stacks.engine.sdk_patches import patches
+from gpuform.stacks.engine import sdk_patches
 
 # No test measures time: on a busy machine examples may take long to make and to run. What passes
 # once passes always: a longer search, without `derandomize`, is for people who look at its finds.
@@ -172,7 +172,7 @@ def no_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def one_pickler() -> Iterator[None]:
     """Restore the SDK's pickler after each test: wrappers do not accumulate in a process."""
-    with patches.unwrap_pickler():
+    with sdk_patches.unwrap_pickler():
         yield
 
 

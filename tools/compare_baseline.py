@@ -85,7 +85,9 @@ def find_differences(old: Path, new: Path) -> Iterator[str]:
             yield f"{missing[0]} is missing"
             continue
         before, after = (file.read_text(encoding="utf-8").splitlines() for file in files)
-        changes = list(difflib.unified_diff(before, after, *map(str, files), n=1, lineterm=""))
+        changes = list(
+            difflib.unified_diff(before, after, str(old / name), str(new / name), n=1, lineterm="")
+        )
         yield from changes[:LINES_SHOWN]
         if len(changes) > LINES_SHOWN:
             yield f"{len(changes) - LINES_SHOWN} further lines of {name}"

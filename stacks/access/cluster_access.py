@@ -16,16 +16,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal
 
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.access import Access, Host, SshAuthority
 from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
+from gpuform.stacks.engine.dynamic_providers import to_plain
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.provider_host import to_plain
 from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.value_text import short_type
 

@@ -356,7 +356,7 @@ def _list_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[s
 def _escape_line(line: str) -> str:
     """Escape control characters, which a text of a platform or program may contain."""
     from gpuform.stacks.cli.terminal.screen import escape_text  # noqa: PLC0415 - for errors alone
-    from gpuform.stacks.engine.machine import find_ci_job  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.ci_job import find_ci_job  # noqa: PLC0415 - as above
 
     # A message may contain text of a platform or a program.
     return escape_text(line, color=False, in_ci=find_ci_job(os.environ) is not None)

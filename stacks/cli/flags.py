@@ -13,7 +13,7 @@ import click
 
 from gpuform.stacks.cli.session import get_flag, remember_flag
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.engine.values import parse_duration as parse_pulumi_duration
+from gpuform.stacks.engine.property_paths import parse_duration as parse_pulumi_duration
 
 if TYPE_CHECKING:
     from gpuform.stacks.engine.store import LockTimeout

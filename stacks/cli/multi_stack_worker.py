@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO, cast
 
 from gpuform.providers.context import get_run_context, use_run_context
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.cli.failures import ABANDONED, FAILED, SUCCESS, describe_failure
@@ -33,7 +34,6 @@ from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import build_full_name
-from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.operations.multi_stack.parts import seal_part_fields
 from gpuform.stacks.operations.multi_stack.stack_process import (
     Cancel,

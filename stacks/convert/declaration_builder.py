@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from gpuform.providers.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
@@ -36,7 +37,6 @@ from gpuform.stacks.declaration_writer.declarations import (
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
 from gpuform.stacks.resource_rules import find_kind, is_secret_property
 from gpuform.stacks.review.differences import find_inputs_model
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, short_type, to_display_value

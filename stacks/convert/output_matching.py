@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
+from gpuform.providers.values import PropertyValue, Secret, contains_secret, unwrap
 from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
@@ -21,7 +22,6 @@ from gpuform.stacks.declaration_writer.declarations import (
     InterpolatedText,
     Value,
 )
-from gpuform.stacks.engine.values import PropertyValue, Secret, contains_secret, unwrap
 from gpuform.stacks.review.value_text import to_display_value
 
 AnyReference = DeclaredReference | ConfigReference

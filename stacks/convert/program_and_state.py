@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.providers.catalog import load_lifecycle_class
+from gpuform.providers.values import PropertyMap, Secret
 from gpuform.stacks.convert.declaration_builder import (
     DeclarationBuilder,
     RecordedRuns,
@@ -35,7 +36,6 @@ from gpuform.stacks.engine.language_host import Program, Recorded, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
-from gpuform.stacks.engine.values import PropertyMap, Secret
 from gpuform.stacks.resource_rules import find_kind, find_lifecycle
 from gpuform.stacks.review.value_text import to_display_value
 from gpuform.stacks.topology_runner import run_topology

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Final
 
+from gpuform.providers.values import PropertyValue, Secret
 from gpuform.schemas.values import iterate_leaves
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
     InterpolatedText,
 )
-from gpuform.stacks.engine.values import PropertyValue, Secret
 from gpuform.stacks.review.value_text import to_display_value
 
 _CONFIG_TYPES: Final[Mapping[type, str]] = {

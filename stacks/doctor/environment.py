@@ -11,7 +11,8 @@ from packaging.requirements import Requirement
 
 from gpuform.providers.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from gpuform.stacks.doctor.findings import Finding, Level
-from gpuform.stacks.engine.machine import LAST_TRIED, find_ci_job, read_cli_version
+from gpuform.stacks.engine.ci_job import find_ci_job
+from gpuform.stacks.engine.machine import LAST_TRIED, read_cli_version
 from gpuform.stacks.engine.sdk_patches import TRIED, find_inactive_patches
 
 AREA = "environment"

@@ -12,12 +12,13 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
     SECURE,
     StackSettings,
-    config_paths,
     is_secure,
+    stack_settings,
     to_config_text,
 )
+from gpuform.stacks.engine.property_paths import Path
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.engine.values import Json, Path
+from gpuform.stacks.engine.value_json import Json
 from gpuform.stacks.operations.opening.selected_stack import (
     AskPassphrase,
     SelectedStack,
@@ -61,7 +62,7 @@ class ConfigSetting:
         Raises:
             EngineError: nothing reads the key, or a declared secret would be stored in plain text.
         """
-        root, path = config_paths.split_key(key) if by_path else (key, ())
+        root, path = stack_settings.split_key(key) if by_path else (key, ())
         config_key = ConfigKeys.from_project(workspace.project).find_key(root)
         if config_key.secret and plaintext:
             raise EngineError(
@@ -84,7 +85,7 @@ class ConfigSetting:
         """
         if not self.is_secret:
             settings = StackSettings.load(self.workspace.project, self.stack)
-            leaf = config_paths.parse_leaf(value_text) if self.path else value_text
+            leaf = stack_settings.parse_leaf(value_text) if self.path else value_text
             self._save_value(settings, leaf, value_text)
             return
         # The declared type is that of the complete value: a part of one has no type of its own.
@@ -103,7 +104,7 @@ class ConfigSetting:
         """
         value = leaf
         if self.path:
-            value = config_paths.set_value_at(settings.get(self.root), self.path, leaf, self.root)
+            value = stack_settings.set_value_at(settings.get(self.root), self.path, leaf, self.root)
         # An encrypted value was checked before its encryption.
         if not is_secure(value):
             self.config_key.check(to_config_text(value, None) if self.path else value_text)

@@ -10,18 +10,17 @@ from typing import Final
 from gpuform.providers.context import get_run_context
 from gpuform.providers.errors import GpuformError, OutOfCapacity
 from gpuform.providers.records import EphemeralRecords
-from gpuform.providers.values import Redactor
+from gpuform.providers.values import Redactor, collect_secret_texts
 from gpuform.schemas.notify import TITLES, NotifyEvent
 from gpuform.schemas.plan import Plan, PlanAction
-from gpuform.stacks.engine.machine import find_ci_job
+from gpuform.stacks.engine.ci_job import find_ci_job
+from gpuform.stacks.engine.dynamic_providers import ProviderError
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.project import is_secure
-from gpuform.stacks.engine.provider_host import ProviderError
 from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import get_user
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.engine.values import collect_secret_texts
 from gpuform.stacks.notify.findings import (
     STATE_EVENTS,
     build_repair_occurrence,

@@ -5,11 +5,11 @@ Called by pricing, gates, review, status, the log of runs and explanations.
 
 from typing import Any
 
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.resource_facts import NodeRecord, ResourceUsage
-from gpuform.stacks.engine.provider_host import to_plain
+from gpuform.stacks.engine.dynamic_providers import to_plain
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.resource_rules import find_lifecycle
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from gpuform.providers.platform import PROVIDER_KEY
+from gpuform.providers.values import PropertyValue, contains_unknown
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_noise, name_of
-from gpuform.stacks.engine.values import PropertyValue, contains_unknown
 
 _MAX_COMPARED = 200
 """Most deleted resources of one type that are compared: nobody only renames more of them."""

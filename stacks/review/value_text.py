@@ -7,11 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuform.schemas.changes import Action
-from gpuform.schemas.plan import OutputChange, PlanAction
-from gpuform.schemas.safe_text import MASK, escape_invisible
-from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, MODULE_TYPE
-from gpuform.stacks.engine.values import (
+from gpuform.providers.values import (
     UNKNOWN,
     Archive,
     Asset,
@@ -23,6 +19,10 @@ from gpuform.stacks.engine.values import (
     contains_unknown,
     unwrap,
 )
+from gpuform.schemas.changes import Action
+from gpuform.schemas.plan import OutputChange, PlanAction
+from gpuform.schemas.safe_text import MASK, escape_invisible
+from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, MODULE_TYPE
 from gpuform.stacks.review.paint import PLAIN, Paint
 
 PROVIDER_PROPERTY = "__provider"

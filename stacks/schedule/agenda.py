@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuform.providers.lifetime import format_moment
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.agenda import AgendaEntry, WeeklyHours
 from gpuform.schemas.policies.lifetime import (
     WEEKDAYS,
@@ -19,7 +20,6 @@ from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.pricing.usage import to_plain_properties
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.value_text import counted

@@ -17,6 +17,7 @@ from gpuform.providers.lifetime import IdlenessVerdict, find_creation_time, form
 from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Intents
+from gpuform.providers.values import PropertyMap, unwrap_secrets
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import (
     LIFETIME_FIELDS,
@@ -24,12 +25,12 @@ from gpuform.schemas.policies.lifetime import (
     read_idleness,
     read_running_hours,
 )
+from gpuform.stacks.engine.digests import RegistrationIndex
 from gpuform.stacks.engine.executing import DueChange
-from gpuform.stacks.engine.registration import Registration, RegistrationIndex
+from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.engine.values import PropertyMap, unwrap_secrets
 from gpuform.stacks.pricing.usage import to_plain_properties
 from gpuform.stacks.resource_rules import find_lifecycle
 

@@ -31,6 +31,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import list_end_notices
 from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.resource_facts import (
     Credit,
     CreditState,
@@ -43,7 +44,6 @@ from gpuform.stacks.engine.executing import DueChange
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.pricing.usage import to_plain_properties
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.schedule.calendar import TimeTable, find_start

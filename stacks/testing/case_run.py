@@ -16,11 +16,12 @@ from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.environment import KNOWN_SCHEDULERS_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import platforms
-from gpuform.providers.values import Redactor
+from gpuform.providers.values import PropertyMap, Redactor
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.topology import SECTIONS
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.planning import StepDone
@@ -29,7 +30,7 @@ from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import NothingSelected, ResourceState, Snapshot, edits
 from gpuform.stacks.engine.store import SEALED, Backend, build_full_name
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, make_urn, name_of
-from gpuform.stacks.engine.values import PropertyMap, from_plain, property_paths
+from gpuform.stacks.engine.value_json import from_plain
 from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.operations import automation

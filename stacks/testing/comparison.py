@@ -14,7 +14,7 @@ from gpuform.providers.values import Redactor
 from gpuform.schemas.cases_file import DurationInputs, ExpectInputs, ObjectInputs, Verdict
 from gpuform.schemas.plan import GateLevel, GateResult, Plan, ResourceChange
 from gpuform.stacks.document.diagnostics import SourcePosition
-from gpuform.stacks.engine.values import property_paths
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.operations.runs.results import OutputValue
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.testing.case_run import get_address

@@ -29,8 +29,8 @@ from gpuform.schemas.cases_file import (
     ProposalInputs,
     StatusInputs,
 )
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values import property_paths
 
 _OBJECT_NAME: Final = re.compile(r"\{([^{}]+)\}")
 _WRITE_METHODS: Final = ("POST", "PUT", "PATCH")

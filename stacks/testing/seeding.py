@@ -15,18 +15,13 @@ from typing import Any, Final
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.providers.records import EphemeralRecords, Intents
+from gpuform.providers.values import PropertyMap, Secret, contains_unknown, unwrap
 from gpuform.schemas.values import convert_leaves
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState, Snapshot, StateError, parse_checkpoint
-from gpuform.stacks.engine.values import (
-    PropertyMap,
-    Secret,
-    contains_unknown,
-    unwrap,
-    value_json,
-)
 from gpuform.stacks.resource_rules import find_kind
 
 SECRET_PLACEHOLDER: Final = "Stands4Secret!"  # noqa: S105 - no secret, but what stands for one

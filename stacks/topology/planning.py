@@ -27,8 +27,9 @@ from gpuform.stacks.document.nodes import (
     list_scalars,
     parse_path,
 )
+from gpuform.stacks.engine.digests import RegistrationIndex
 from gpuform.stacks.engine.project import format_set_command
-from gpuform.stacks.engine.registration import Registration, RegistrationIndex
+from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.resource_rules import RULES
 from gpuform.stacks.topology.configuration import (
     EMULATOR_DEFAULT,

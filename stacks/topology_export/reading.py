@@ -14,7 +14,7 @@ from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
 from gpuform.providers.kubernetes.scheduler import NODES_PATH
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.resource_facts import ResourcePlacement
-from gpuform.stacks.engine.provider_host import to_plain
+from gpuform.stacks.engine.dynamic_providers import to_plain
 from gpuform.stacks.engine.stack import LiveResource, Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of

@@ -60,7 +60,7 @@ from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.slurm.processes import CommandOutput, LocalCommandRunner, PodCommandRunner
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import edits
-from gpuform.stacks.engine.store.storage.addresses import open_storage
+from gpuform.stacks.engine.store.addresses import open_storage
 
 URL = "http://emulator.test"
 START = 1_800_000_000.0

@@ -23,9 +23,9 @@ from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.providers.slurm.processes import CommandOutput
+from gpuform.providers.values import unwrap_secrets
 from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import unwrap_secrets
 
 Inputs = Mapping[str, Any]
 

@@ -17,11 +17,11 @@ from google.protobuf.struct_pb2 import Struct
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
+from gpuform.providers import values
 from gpuform.providers.context import ProviderContext, read_run_context
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.engine import values
+from gpuform.stacks.engine.dynamic_providers import ProviderError
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.provider_host.providers import ProviderError
 
 Properties = dict[str, Any]
 

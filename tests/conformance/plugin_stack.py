@@ -14,8 +14,8 @@ from conformance.plugin import PluginHost, PluginOperations
 from conformance.stacks import CalledStack, DeclaredResource, Result, StackKnowledge
 
 from gpuform.providers.platform import Form
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import property_paths
 
 
 @dataclass

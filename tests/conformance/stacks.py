@@ -18,6 +18,7 @@ from support.servers.bucket_server import KEYS
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.context import read_run_context
 from gpuform.providers.records import INTENT_PREFIX, FolderRecords, Intents, Records
+from gpuform.providers.values import Secret, unwrap_secrets
 from gpuform.stacks.engine.deployment import (
     Deployment,
     DeploymentTarget,
@@ -29,12 +30,11 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.planning import Diagnostic, Event, EventBus, StepDone
-from gpuform.stacks.engine.records.backend_records import BackendRecords
+from gpuform.stacks.engine.records import BackendRecords
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Journal, ResourceState, Snapshot, journal
 from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.urn import get_own_type, is_provider
-from gpuform.stacks.engine.values import Secret, unwrap_secrets
 from gpuform.stacks.resource_rules import RULES
 
 PROGRAM = """\

@@ -11,8 +11,8 @@ from conformance.stacks import PROGRAM, EmbeddedStack, declare_one
 
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 from gpuform.providers.platform import Form
+from gpuform.providers.values import Secret
 from gpuform.stacks.engine.urn import PLUGIN_PROVIDER_TYPE
-from gpuform.stacks.engine.values import Secret
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
 

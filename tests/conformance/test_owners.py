@@ -8,7 +8,7 @@ from conformance.aios_kinds import CLUSTER, GPU_NODE
 from conformance.emulated import Platform
 from conformance.stacks import DeclaredResource, EmbeddedStack
 
-from gpuform.stacks.engine.values import unwrap_secrets
+from gpuform.providers.values import unwrap_secrets
 
 ALONE = {
     name: value

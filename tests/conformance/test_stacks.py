@@ -6,7 +6,7 @@ from conformance.kind_descriptions import KindDescription, convert_integers_to_d
 from conformance.kinds import for_made_failing, for_made_waiting
 from conformance.stacks import DeclaredResource, EmbeddedStack, Stack, declare_one
 
-from gpuform.stacks.engine.values import Secret
+from gpuform.providers.values import Secret
 
 
 def assert_plan(stack: Stack, declared: DeclaredResource) -> list[str]:

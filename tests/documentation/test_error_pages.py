@@ -14,9 +14,9 @@ import gpuform.stacks
 from gpuform.providers.errors import MissingCredentials, NoCredit, NotReady, OutOfCapacity
 from gpuform.schemas.errors import GpuformError
 from gpuform.stacks.cli.failures import describe_failure
+from gpuform.stacks.engine.dynamic_providers import ProviderError
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Diagnostic
-from gpuform.stacks.engine.provider_host.providers import ProviderError
 from gpuform.stacks.engine.stack import StackNotFound
 from gpuform.stacks.engine.store import BackendError
 from gpuform.stacks.help_pages import find_page, read_page

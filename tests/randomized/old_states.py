@@ -14,9 +14,9 @@ from randomized.memory_platform import OUTSIDE, TYPE, Machines, MemoryPlatform
 from randomized.programs import GROUP_TYPE, PROJECT, STACK
 from randomized.strategies import SECRET, VARIABLES, draw_chance
 
+from gpuform.providers.values import PropertyMap, Secret
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, STACK_TYPE, make_urn
-from gpuform.stacks.engine.values import PropertyMap, Secret
 
 ROOT = make_urn(STACK, PROJECT, "", STACK_TYPE, f"{PROJECT}-{STACK}")
 PROVIDER_TYPE = PROVIDER_TYPE_PREFIX + DYNAMIC_PACKAGE

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.platform import list_own_platforms, list_settings
-from gpuform.stacks.engine.machine import list_ci_variables
+from gpuform.stacks.engine.ci_job import list_ci_variables
 from tools.reference.configuration_page import render_configuration_page
 from tools.reference.variables import VARIABLES
 

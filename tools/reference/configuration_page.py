@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpuform.providers.platform import Platform, build_plugin_key, list_own_platforms
-from gpuform.stacks.engine.machine import list_ci_variables
+from gpuform.stacks.engine.ci_job import list_ci_variables
 from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
 from tools.reference.variables import JOBS, VARIABLES, Variable
 

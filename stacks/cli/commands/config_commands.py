@@ -20,7 +20,7 @@ from gpuform.stacks.engine.project import (
     to_config_text,
 )
 from gpuform.stacks.engine.stack import Stack, Workspace
-from gpuform.stacks.engine.values import Json
+from gpuform.stacks.engine.value_json import Json
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 
 _path_flag = click.option(

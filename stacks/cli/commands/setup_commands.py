@@ -15,7 +15,7 @@ from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import AliasedGroup, emulated_state_flag, find_help_page
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.store import Backend, anchor_file_url, credentials, strip_credentials
+from gpuform.stacks.engine.store import Backend, addresses, anchor_file_url, strip_credentials
 from gpuform.stacks.help_pages import Page, UnknownPage, find_page, list_page_names, read_page
 
 
@@ -397,12 +397,12 @@ def login(url: str | None, local: bool) -> None:
         raise click.UsageError("--local and a URL cannot be combined")
     with open_session() as session:
         chosen_url = (
-            _HOME_URL if local else url or credentials.get_current_url(session.environ) or _HOME_URL
+            _HOME_URL if local else url or addresses.get_current_url(session.environ) or _HOME_URL
         )
         chosen_url = anchor_file_url(chosen_url, Path.cwd())
         # Tried before it is stored: a bucket that cannot be opened is an error here.
         Backend.open(chosen_url, session.environ)
-        credentials.log_in(chosen_url, session.environ)
+        addresses.log_in(chosen_url, session.environ)
         session.screen.print(f"Logged in to {strip_credentials(chosen_url)}.")
         environment_url = session.environ.get("PULUMI_BACKEND_URL")
         if environment_url and environment_url != chosen_url:
@@ -430,14 +430,14 @@ def logout(url: str | None, everywhere: bool, local: bool) -> None:
         raise click.UsageError("pass only one of URL, --local and --all")
     with open_session() as session:
         if everywhere:
-            credentials.log_out_of_all(session.environ)
+            addresses.log_out_of_all(session.environ)
             session.screen.print("Logged out of all backends.")
             return
-        chosen_url = _HOME_URL if local else url or credentials.get_current_url(session.environ)
+        chosen_url = _HOME_URL if local else url or addresses.get_current_url(session.environ)
         anchored_url = anchor_file_url(chosen_url, Path.cwd())
         # The Pulumi CLI may have stored the URL as typed; `login` stores an absolute folder.
         if not any(
-            credentials.log_out(candidate_url, session.environ)
+            addresses.log_out(candidate_url, session.environ)
             for candidate_url in (chosen_url, anchored_url)
             if candidate_url
         ):

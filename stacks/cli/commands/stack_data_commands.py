@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.flags import emulated_state_flag, lock_flag
 from gpuform.stacks.cli.opening import find_workspace, open_for_change, select_stack
@@ -19,7 +20,7 @@ from gpuform.stacks.engine.secrets import create_new_crypter, is_passphrase, rej
 from gpuform.stacks.engine.stack import SecretsChange, Workspace
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.engine.values import Crypter, Json, PropertyMap
+from gpuform.stacks.engine.value_json import Crypter, Json
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.text.history_text import render_history

@@ -25,8 +25,8 @@ from typing import Any, Final, TextIO
 import click
 
 from gpuform.schemas.safe_text import escape_invisible_lines
+from gpuform.stacks.engine.ci_job import CiJob, find_ci_job
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import CiJob, find_ci_job
 from gpuform.stacks.review.paint import STYLED, Paint
 
 _ERASE_LINE = "\x1b[0K"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from gpuform.providers.context import ProviderContext, trace_span
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.records import EphemeralRecords, Intent, Intents
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.plan import PlanAction
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.deployment.options import DeploymentTarget, Options, Outcome
@@ -67,7 +68,6 @@ from gpuform.stacks.engine.state import (
     find_deletable_urns,
 )
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, STACK_TYPE, is_of_program
-from gpuform.stacks.engine.values import PropertyMap
 
 
 @dataclass(slots=True)

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuform.providers.records import EphemeralRecords, Intents
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.plan import Basis, Plan, ResourceChange
+from gpuform.stacks.engine import digests
+from gpuform.stacks.engine.digests import DeletionRule, Digest, Rule
 from gpuform.stacks.engine.executing import (
     Calendar,
     StackReferences,
@@ -23,14 +26,7 @@ from gpuform.stacks.engine.planning import (
     Op,
     PlanConstraint,
 )
-from gpuform.stacks.engine.registration import (
-    DeletionRule,
-    Digest,
-    Read,
-    Registration,
-    Rule,
-    digests,
-)
+from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import (
     Journal,
     ResourceState,
@@ -39,7 +35,7 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.store import OtherStacks
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of
-from gpuform.stacks.engine.values import Crypter, PropertyMap
+from gpuform.stacks.engine.value_json import Crypter
 
 Operation = Literal["update", "refresh", "destroy", "expire", "repair"]
 

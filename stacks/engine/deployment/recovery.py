@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from gpuform.providers import values
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.lifecycle import INTERRUPTED
 from gpuform.providers.records import (
@@ -20,7 +21,6 @@ from gpuform.providers.records import (
     Intents,
     to_dynamic_urn,
 )
-from gpuform.stacks.engine import values
 from gpuform.stacks.engine.deployment.options import DEFAULT_PARALLEL, DeploymentTarget
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost

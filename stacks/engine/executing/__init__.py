@@ -4,17 +4,6 @@
 requests and records every result in the snapshot of `state`.
 """
 
-from gpuform.stacks.engine.executing.deletions import (
-    DeletePhase,
-    find_forbidden_deletions,
-    select_deletions,
-)
-from gpuform.stacks.engine.executing.expiring import (
-    Calendar,
-    DueChange,
-    apply_due_changes,
-    find_due_changes,
-)
 from gpuform.stacks.engine.executing.provider_resource import DefaultProviders, ProviderRequest
 from gpuform.stacks.engine.executing.refreshing import Refresher, find_drift, refresh_all
 from gpuform.stacks.engine.executing.stack_reference import (
@@ -24,6 +13,15 @@ from gpuform.stacks.engine.executing.stack_reference import (
     qualify_stack_name,
 )
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
+from gpuform.stacks.engine.executing.undeclared_changes import (
+    Calendar,
+    DeletePhase,
+    DueChange,
+    apply_due_changes,
+    find_due_changes,
+    find_forbidden_deletions,
+    select_deletions,
+)
 
 __all__ = [
     "Calendar",

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuform.providers.values import PropertyMap, find_changed_keys
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.step_executor import StepExecutor
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, is_plugin, make_urn
-from gpuform.stacks.engine.values import PropertyMap, find_changed_keys
 
 DISABLED: Final = "pulumi:disable-default-providers"
 """Pulumi's configuration key of the packages that have no default provider."""

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from gpuform.providers import values
+from gpuform.providers.values import find_changed_keys
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.stacks.engine import values
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion
 from gpuform.stacks.engine.executing.step_executor import StepExecutor
@@ -25,7 +27,6 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.state import ResourceState, SelectedResources, format_timestamp
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
-from gpuform.stacks.engine.values import find_changed_keys, property_paths
 
 RefreshRecorder = Callable[[ResourceState, ResourceState], None]
 

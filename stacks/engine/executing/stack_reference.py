@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from gpuform.stacks.engine import values
+from gpuform.providers import values
+from gpuform.providers.values import PropertyMap, PropertyValue
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.secrets import SecretsError, create_stored_crypter
 from gpuform.stacks.engine.state import Checkpoint
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.engine.values import Crypter, PropertyMap, PropertyValue, value_json
+from gpuform.stacks.engine.value_json import Crypter
 
 # Pulumi's DIY backends have one organization, of this literal name.
 _ORGANIZATION = "organization"

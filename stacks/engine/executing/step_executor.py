@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from gpuform.providers.context import trace_span
 from gpuform.providers.errors import GpuformError, NoCredit
 from gpuform.schemas.plan import ResourceChange
+from gpuform.stacks.engine.dynamic_providers import ProviderError
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletions
 from gpuform.stacks.engine.executing.stack_reference import StackReferences
@@ -31,7 +32,7 @@ from gpuform.stacks.engine.planning import (
     StepFailed,
     StepStarted,
 )
-from gpuform.stacks.engine.provider_host import ProviderError, ProviderHost
+from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.state import ResourceState, SnapshotManager
 from gpuform.stacks.engine.urn import is_provider
 

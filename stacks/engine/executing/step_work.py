@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
+from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.stacks.engine import values
+from gpuform.providers.values import PropertyMap
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion, OutsideDeletions
 from gpuform.stacks.engine.executing.stack_reference import StackReferences
@@ -19,7 +20,6 @@ from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.provider_host import Created, ProviderHost
 from gpuform.stacks.engine.state import ResourceState, SnapshotManager, format_timestamp
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
-from gpuform.stacks.engine.values import PropertyMap
 
 _REMOVAL_VERBS = {Op.DELETE: "deleted", Op.DELETE_REPLACED: "deleted", Op.REPLACE: "replaced"}
 """What happens to the nodes of an object that a step removes, as plans show the reason."""

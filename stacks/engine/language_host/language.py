@@ -27,6 +27,7 @@ from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
 from gpuform.providers.context import trace_span
+from gpuform.providers.values import PropertyMap
 from gpuform.stacks.engine.language_host.program_errors import (
     ProgramError,
     ProgramFiles,
@@ -44,7 +45,6 @@ from gpuform.stacks.engine.project import (
 )
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.sdk_patches import apply_patches
-from gpuform.stacks.engine.values import PropertyMap
 
 PROGRAM: Final = "from gpuform.stacks import run\n\nrun({!r})\n"
 """The program of a topology that has no program beside it."""

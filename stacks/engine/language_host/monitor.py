@@ -16,9 +16,12 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import resource_pb2
 
+from gpuform.providers import values
 from gpuform.providers.context import trace_span
+from gpuform.providers.values import PropertyMap, PropertyValue
 from gpuform.schemas.errors import GpuformError
-from gpuform.stacks.engine import values
+from gpuform.stacks.engine import value_json
+from gpuform.stacks.engine.digests import RegistrationIndex, Rule
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.executing import (
     DefaultProviders,
@@ -27,6 +30,7 @@ from gpuform.stacks.engine.executing import (
     StepExecutor,
     Stopped,
 )
+from gpuform.stacks.engine.file_hashes import add_file_hashes
 from gpuform.stacks.engine.language_host.language import Ended, ResourceResult
 from gpuform.stacks.engine.language_host.services import (
     FEATURES,
@@ -45,9 +49,6 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.registration import (
     Read,
     Registration,
-    RegistrationIndex,
-    Rule,
-    add_file_hashes,
     find_source,
     parse_read,
     parse_registration,
@@ -61,7 +62,6 @@ from gpuform.stacks.engine.urn import (
     is_provider,
     to_dynamic_type,
 )
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue
 
 _Result = TypeVar("_Result")
 
@@ -394,7 +394,7 @@ class Monitor:
     ) -> empty_pb2.Empty:
         """Record the outputs of a component or of the stack; return an empty answer."""
         with self._track_request():
-            self.export(request.urn, values.from_struct(request.outputs))
+            self.export(request.urn, value_json.from_struct(request.outputs))
         return empty_pb2.Empty()
 
     def export(self, urn: str, outputs: PropertyMap) -> None:
@@ -445,7 +445,7 @@ class Monitor:
         # The SDK calls this function to make a resource out of a resource reference.
         if request.tok != f"{BUILTIN_PACKAGE}:pulumi:getResource":
             self._refuse_feature(f"the program calls the function {request.tok}")
-        urn = str(values.from_struct(request.args).get("urn"))
+        urn = str(value_json.from_struct(request.args).get("urn"))
         with self._lock:
             step = self._steps.get(urn)
         if step is None:
@@ -467,7 +467,10 @@ class Monitor:
                         ProviderRequest(PLUGIN_PACKAGE, request.version, request.pluginDownloadURL),
                         self.executor,
                     )
-                plugins, arguments = self.executor.host.plugins, values.from_struct(request.args)
+                plugins, arguments = (
+                    self.executor.host.plugins,
+                    value_json.from_struct(request.args),
+                )
                 return _build_invoke_response(plugins.invoke(request.tok, arguments, reference))
             except Stopped:
                 _raise_unavailable()

@@ -14,7 +14,9 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import resource_pb2
 
-from gpuform.stacks.engine import values
+from gpuform.providers import values
+from gpuform.providers.values import PropertyMap
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import language
 from gpuform.stacks.engine.language_host.language import TopologyRunner, run_program
@@ -31,7 +33,6 @@ from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.registration import Read, Registration, parse_read, parse_registration
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of
-from gpuform.stacks.engine.values import PropertyMap
 
 Answer = Callable[[Registration | Read], tuple[str, PropertyMap]]
 """Return the id and the outputs of a declaration."""
@@ -130,7 +131,7 @@ class Recorder:
     ) -> empty_pb2.Empty:
         """Record the outputs of the stack; outputs of components are ignored."""
         if type_of(request.urn) == STACK_TYPE:
-            self.recorded.outputs = values.from_struct(request.outputs)
+            self.recorded.outputs = value_json.from_struct(request.outputs)
         return empty_pb2.Empty()
 
     def track_work(self) -> AbstractContextManager[None]:

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from gpuform.providers.platform import PROVIDER_KEY
+from gpuform.providers.values import PropertyMap, unwrap_secrets
 from gpuform.schemas.plan import Basis, Plan, PropertyChange, ResourceChange
-from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning.steps import WRITING_ACTIONS, Step, find_unplanned_changes
-from gpuform.stacks.engine.provider_host import PropertyFailure, ProviderHost
-from gpuform.stacks.engine.registration import (
+from gpuform.stacks.engine import property_paths
+from gpuform.stacks.engine.digests import (
     EXPORTS,
     INPUTS,
     UNKNOWN_MARK,
     Digest,
-    Read,
-    Registration,
     compute_registration_digests,
 )
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.planning.steps import WRITING_ACTIONS, Step, find_unplanned_changes
+from gpuform.stacks.engine.provider_host import PropertyFailure, ProviderHost
+from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState, Selection, graph
 from gpuform.stacks.engine.urn import is_noise, is_urn, name_of
-from gpuform.stacks.engine.values import PropertyMap, property_paths, unwrap_secrets
 
 
 class CheckFailed(EngineError):

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.providers.values import Redactor
+from gpuform.providers.values import PropertyMap, Redactor, find_changed_keys
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
 from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.schemas.values import convert_leaves
-from gpuform.stacks.engine import values
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.project import mark_as_run
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.registration import DeclarationSource
 from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.engine.urn import STACK_TYPE, is_urn, name_of, type_of
-from gpuform.stacks.engine.values import PropertyMap, find_changed_keys, property_paths
 
 Severity = Literal["debug", "info", "info#err", "warning", "error"]
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpuform.providers import values
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.importing import parse_import_input, parse_object_id
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import steps as resource_diff
 from gpuform.stacks.engine.planning.constraints import check_inputs

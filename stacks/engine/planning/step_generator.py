@@ -10,7 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from gpuform.providers.values import UNKNOWN_TEXT, PropertyMap, find_changed_keys
 from gpuform.schemas.plan import ResourceChange
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import importing
 from gpuform.stacks.engine.planning import steps as goal_state
@@ -24,12 +26,6 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState, SelectedResources, Selection, graph
 from gpuform.stacks.engine.store import OtherStacks
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
-from gpuform.stacks.engine.values import (
-    UNKNOWN_TEXT,
-    PropertyMap,
-    find_changed_keys,
-    property_paths,
-)
 
 ErrorReporter = Callable[[str, EngineError], None]
 RunProgramOperation = Literal["refresh", "destroy"]

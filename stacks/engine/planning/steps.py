@@ -11,16 +11,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from gpuform.providers import values
+from gpuform.providers.values import PropertyMap, are_equal
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.schemas.values import UNKNOWN, is_equal
-from gpuform.stacks.engine import values
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.property_paths import Path
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
-from gpuform.stacks.engine.values import Path, PropertyMap, are_equal, property_paths
 
 
 class Op(StrEnum):

@@ -3,14 +3,14 @@
 `engine.stack`, the language host and the `config` commands call this package.
 """
 
-from gpuform.stacks.engine.project import config_paths, yaml_text
-from gpuform.stacks.engine.project.config_paths import get_value_at, remove_value_at, split_key
-from gpuform.stacks.engine.project.module_imports import (
+from gpuform.stacks.engine.project import stack_settings, yaml_text
+from gpuform.stacks.engine.project.process_use import (
+    PROCESS_USE,
     get_folder_and_entry,
     import_project_modules,
+    mark_as_run,
     restore_process,
 )
-from gpuform.stacks.engine.project.process_use import PROCESS_USE, mark_as_run
 from gpuform.stacks.engine.project.project import (
     NAME,
     ConfigDefault,
@@ -28,8 +28,11 @@ from gpuform.stacks.engine.project.stack_settings import (
     StackSettings,
     convert_encrypted,
     format_set_command,
+    get_value_at,
     is_secure,
     matches_type,
+    remove_value_at,
+    split_key,
     to_config_text,
 )
 
@@ -43,7 +46,7 @@ __all__ = [
     "Project",
     "ProjectError",
     "StackSettings",
-    "config_paths",
+    "stack_settings",
     "convert_encrypted",
     "find_project",
     "find_topology_file",
@@ -59,6 +62,7 @@ __all__ = [
     "remove_value_at",
     "restore_process",
     "split_key",
+    "stack_settings",
     "to_config_text",
     "yaml_text",
 ]

@@ -14,7 +14,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import yaml_text
-from gpuform.stacks.engine.values import Json
+from gpuform.stacks.engine.value_json import Json
 
 _FILE_NAMES = ("Pulumi.yaml", "Pulumi.yml")
 _TOPOLOGIES = ("topology.yaml", "topology.yml")

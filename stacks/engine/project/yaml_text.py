@@ -20,7 +20,7 @@ from gpuform.stacks.document.text_edits import (
     remove_spans,
 )
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values import Json
+from gpuform.stacks.engine.value_json import Json
 
 
 class YamlError(EngineError):

@@ -15,7 +15,7 @@ from typing import Final
 from gpuform.providers.context import get_run_context
 from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.project import StackSettings, is_secure
-from gpuform.stacks.engine.secrets.key_services.opening import open_key_service, parse_key_url
+from gpuform.stacks.engine.secrets.key_services import open_key_service, parse_key_url
 from gpuform.stacks.engine.secrets.passphrase import (
     CLOUD_PROVIDER,
     KEY_BYTES,
@@ -76,7 +76,7 @@ def create_new_crypter(provider: str, passphrase: Callable[[], str]) -> SecretsM
 
 def reject_unknown_provider(provider: str) -> None:
     """Raise SecretsError unless `provider` is a passphrase or a known service's URL with a key."""
-    from gpuform.stacks.engine.secrets.key_services.opening import is_key_url, parse_key_url  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.secrets.key_services import is_key_url, parse_key_url  # noqa: PLC0415 - as above
 
     if is_passphrase(provider):
         return

@@ -5,9 +5,10 @@ The highest package of the engine: operations and commands start here; it calls 
 """
 
 from gpuform.stacks.engine.stack.foreign_stack import ForeignStack, LiveResource, read_resources
-from gpuform.stacks.engine.stack.migrating import build_lasting_url, migrate_stack
-from gpuform.stacks.engine.stack.renaming import (
+from gpuform.stacks.engine.stack.moving import (
+    build_lasting_url,
     has_local_records,
+    migrate_stack,
     move_local_records,
     parse_new_name,
     rename_stack,

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gpuform.providers import values
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.records import EphemeralRecords, Intents
-from gpuform.stacks.engine import values
+from gpuform.providers.values import PropertyMap
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import find_drift
 from gpuform.stacks.engine.provider_host import ProviderHost
@@ -25,7 +26,6 @@ from gpuform.stacks.engine.state import (
     load_checkpoint,
 )
 from gpuform.stacks.engine.store import Backend, add_backup_hint, build_full_name
-from gpuform.stacks.engine.values import PropertyMap
 
 
 @dataclass(slots=True)

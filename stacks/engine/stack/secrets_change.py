@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.secrets import SecretsManager
 from gpuform.stacks.engine.state import Manifest, Snapshot, compute_digest, edits
 from gpuform.stacks.engine.store import MAKE_ROOM, Backend, BackendError, Files
-from gpuform.stacks.engine.values import value_json
 
 _VERSION = 1
 _KIND = "secrets-change"

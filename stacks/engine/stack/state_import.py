@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import StackSettings
 from gpuform.stacks.engine.secrets import (
@@ -42,7 +43,6 @@ from gpuform.stacks.engine.store import (
     build_full_name,
     read_sealed,
 )
-from gpuform.stacks.engine.values import value_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from gpuform.stacks.engine.ci_job import CiJob, find_ci_job, read_git_facts
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import (
-    CiJob,
-    find_ci_job,
-    read_cli_version,
-    read_git_facts,
-    replace_file,
-)
+from gpuform.stacks.engine.machine import read_cli_version, replace_file
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.store import build_full_name, get_configured_url, get_user
-from gpuform.stacks.engine.values import load
+from gpuform.stacks.engine.value_json import load
 
 _BY_BACKEND = (3, 256)
 """The first Pulumi CLI that keeps a selection for each backend."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from gpuform.providers.values import find_secrets
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.state.resource_state import (
     FIELDS,
     PendingOperation,
@@ -24,7 +26,7 @@ from gpuform.stacks.engine.state.resource_state import (
     encode_resource,
     find_required_features,
 )
-from gpuform.stacks.engine.values import Crypter, Json, find_secrets, value_json
+from gpuform.stacks.engine.value_json import Crypter, Json
 
 __all__ = [
     "ENGINE_VERSION",

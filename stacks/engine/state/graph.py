@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuform.providers.values import ResourceReference
 from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine.state.checkpoint import ResourceState
-from gpuform.stacks.engine.values import ResourceReference
 
 
 def get_provider_urn(reference: str) -> str:

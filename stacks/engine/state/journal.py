@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state.checkpoint import (
     PendingOperation,
@@ -26,7 +27,7 @@ from gpuform.stacks.engine.state.checkpoint import (
 from gpuform.stacks.engine.state.entries import Entries, EntryOrder
 from gpuform.stacks.engine.state.journal_log import JournalError, Log, ReadableLog
 from gpuform.stacks.engine.urn import is_provider
-from gpuform.stacks.engine.values import Crypter, Json, value_json
+from gpuform.stacks.engine.value_json import Crypter, Json
 
 VERSION = 1
 _CHECKPOINTS = ("checkpoint", "unwritten")

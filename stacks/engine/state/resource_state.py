@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from gpuform.providers.values import PropertyMap, PropertyValue
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values import Crypter, Json, PropertyMap, PropertyValue, value_json
+from gpuform.stacks.engine.value_json import Crypter, Json
 
 
 class StateError(EngineError):

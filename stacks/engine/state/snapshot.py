@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from gpuform.providers.context import trace_span
+from gpuform.providers.values import PropertyMap, are_equal, keep_ciphertexts
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import edits
 from gpuform.stacks.engine.state.checkpoint import (
@@ -24,14 +26,7 @@ from gpuform.stacks.engine.state.checkpoint import (
 from gpuform.stacks.engine.state.entries import Entries
 from gpuform.stacks.engine.state.journal import Journal, Record, create_checkpoint_record
 from gpuform.stacks.engine.state.journal_log import StateWriter, WritePacing
-from gpuform.stacks.engine.values import (
-    Crypter,
-    Json,
-    PropertyMap,
-    are_equal,
-    keep_ciphertexts,
-    value_json,
-)
+from gpuform.stacks.engine.value_json import Crypter, Json
 
 
 @dataclass(frozen=True, slots=True)

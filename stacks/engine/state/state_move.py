@@ -8,6 +8,7 @@ resources are dropped. Both snapshots stay as they are, and so do the objects on
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gpuform.providers.values import are_equal
 from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.state.checkpoint import ResourceState, Snapshot
 from gpuform.stacks.engine.state.edits import EditRefused
@@ -18,7 +19,6 @@ from gpuform.stacks.engine.state.graph import (
     rename_references,
 )
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, STACK_TYPE, is_provider
-from gpuform.stacks.engine.values import are_equal
 
 _DYNAMIC = f"{PROVIDER_TYPE_PREFIX}{DYNAMIC_PACKAGE}"
 

@@ -4,14 +4,14 @@ Commands, operations and the other packages of the engine call `Backend`; the st
 only names and bytes.
 """
 
-from gpuform.stacks.engine.store import credentials, layout
+from gpuform.stacks.engine.store import addresses, layout
+from gpuform.stacks.engine.store.addresses import anchor_file_url, strip_credentials
 from gpuform.stacks.engine.store.backend import (
     Backend,
     build_full_name,
     get_backend_url,
     get_configured_url,
 )
-from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError, DamagedFile
 from gpuform.stacks.engine.store.backups import (
     SEALED,
     Backup,
@@ -23,9 +23,7 @@ from gpuform.stacks.engine.store.backups import (
     load_backup,
     read_sealed,
 )
-from gpuform.stacks.engine.store.lease import OtherStacks, Owners, find_owners
-from gpuform.stacks.engine.store.lock import LockFile, LockTimeout, StackLock, encode_lock, get_user
-from gpuform.stacks.engine.store.relocation import (
+from gpuform.stacks.engine.store.layout import (
     ARRIVING,
     MOVED,
     StackMoved,
@@ -34,6 +32,9 @@ from gpuform.stacks.engine.store.relocation import (
     read_marker,
     write_marker,
 )
+from gpuform.stacks.engine.store.lease import OtherStacks, Owners, find_owners
+from gpuform.stacks.engine.store.local_files import Files
+from gpuform.stacks.engine.store.lock import LockFile, LockTimeout, StackLock, encode_lock, get_user
 from gpuform.stacks.engine.store.runs import IN_PROGRESS, HistoryEntry, RunHistory
 from gpuform.stacks.engine.store.segments import (
     SegmentLog,
@@ -41,9 +42,7 @@ from gpuform.stacks.engine.store.segments import (
     UnsavedSegment,
     reject_unsaved_run,
 )
-from gpuform.stacks.engine.store.storage.addresses import anchor_file_url, strip_credentials
-from gpuform.stacks.engine.store.storage.files import Files
-from gpuform.stacks.engine.store.storage.protocol import Storage
+from gpuform.stacks.engine.store.storage import MAKE_ROOM, BackendError, DamagedFile, Storage
 
 __all__ = [
     "ARRIVING",
@@ -70,11 +69,11 @@ __all__ = [
     "UnsavedFile",
     "UnsavedSegment",
     "add_backup_hint",
+    "addresses",
     "anchor_file_url",
     "build_full_name",
     "build_marker_name",
     "build_moved_error",
-    "credentials",
     "describe_orphaned_journals",
     "encode_lock",
     "find_backups",

@@ -14,16 +14,17 @@ from pathlib import Path
 from gpuform.providers.context import get_run_context
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.state import Log, format_timestamp
-from gpuform.stacks.engine.store import backend_files, layout
-from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError
-from gpuform.stacks.engine.store.credentials import get_current_url
+from gpuform.stacks.engine.store import layout
+from gpuform.stacks.engine.store import storage as backend_files
+from gpuform.stacks.engine.store.addresses import anchor_file_url, get_current_url, open_storage
+from gpuform.stacks.engine.store.layout import is_marked, reject_relocated
+from gpuform.stacks.engine.store.local_files import Files
 from gpuform.stacks.engine.store.lock import LockTimeout, StackLock
-from gpuform.stacks.engine.store.relocation import is_marked, reject_relocated
 from gpuform.stacks.engine.store.runs import RunHistory
-from gpuform.stacks.engine.store.storage.addresses import anchor_file_url, open_storage
-from gpuform.stacks.engine.store.storage.files import Files
-from gpuform.stacks.engine.store.storage.protocol import (
+from gpuform.stacks.engine.store.storage import (
     ABSENT,
+    MAKE_ROOM,
+    BackendError,
     BlobEntry,
     BlobVersion,
     ChangedMeanwhile,

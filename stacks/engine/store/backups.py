@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import (
     IntegrityError,
@@ -23,9 +24,7 @@ from gpuform.stacks.engine.state import (
     load_checkpoint,
 )
 from gpuform.stacks.engine.store.backend import Backend
-from gpuform.stacks.engine.store.backend_files import DamagedFile
-from gpuform.stacks.engine.store.storage.protocol import BlobEntry
-from gpuform.stacks.engine.values import value_json
+from gpuform.stacks.engine.store.storage import BlobEntry, DamagedFile
 
 
 class SealedCrypter:

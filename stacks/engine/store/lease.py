@@ -29,7 +29,7 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.store.backend import Backend
 from gpuform.stacks.engine.store.lock import LockFile, describe_process
-from gpuform.stacks.engine.store.storage.protocol import (
+from gpuform.stacks.engine.store.storage import (
     ABSENT,
     Blob,
     BlobVersion,
@@ -38,7 +38,7 @@ from gpuform.stacks.engine.store.storage.protocol import (
     StorageFailed,
 )
 from gpuform.stacks.engine.urn import is_provider
-from gpuform.stacks.engine.values import load
+from gpuform.stacks.engine.value_json import load
 
 SECONDS = 60.0
 """How many seconds without a renewal make an owner count as dead.

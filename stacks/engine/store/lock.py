@@ -25,9 +25,8 @@ from gpuform.providers.context import Clock, SystemClock
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.state import format_timestamp
-from gpuform.stacks.engine.store.backend_files import BackendError
-from gpuform.stacks.engine.store.storage.protocol import Exclusion, Storage
-from gpuform.stacks.engine.values import load
+from gpuform.stacks.engine.store.storage import BackendError, Exclusion, Storage
+from gpuform.stacks.engine.value_json import load
 
 _ENGINE = "gpuform"
 

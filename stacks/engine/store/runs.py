@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuform.stacks.engine.store import backend_files
-from gpuform.stacks.engine.store.backend_files import DamagedFile
+from gpuform.stacks.engine.store import storage as backend_files
 from gpuform.stacks.engine.store.layout import SUFFIXES, build_name, create_timestamp, get_suffix
-from gpuform.stacks.engine.store.storage.protocol import Storage
-from gpuform.stacks.engine.values import Json, dump, load
+from gpuform.stacks.engine.store.storage import DamagedFile, Storage
+from gpuform.stacks.engine.value_json import Json, dump, load
 
 IN_PROGRESS: Final = "in-progress"
 """The result of an operation that has not ended, or whose end was not recorded."""

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import JournalError, WritePacing
-from gpuform.stacks.engine.store.storage.protocol import ABSENT, Storage
-from gpuform.stacks.engine.values import load
+from gpuform.stacks.engine.store.storage import ABSENT, Storage
+from gpuform.stacks.engine.value_json import load
 
 
 class UnsavedRun(EngineError):

@@ -21,10 +21,11 @@ from google.protobuf import struct_pb2
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from gpuform.providers.context import get_run_context
+from gpuform.providers.values import PropertyMap, to_struct
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.values import PropertyMap, from_struct, to_struct
+from gpuform.stacks.engine.value_json import from_struct
 from gpuform.stacks.multi_stack import WorkspaceStack
 from gpuform.stacks.operations.opening.interpreter import find_program_environment
 from gpuform.stacks.operations.runs.options import ReportSubject

@@ -22,8 +22,8 @@ from gpuform.providers.environment import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
+from gpuform.providers.values import unwrap_secrets
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.engine.values import unwrap_secrets
 from gpuform.stacks.operations.opening.emulator import run_emulator
 from gpuform.stacks.resource_rules import find_lifecycle
 

@@ -6,17 +6,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from gpuform.providers.values import PropertyMap, contains_secret, drop_unknowns, unwrap_secrets
 from gpuform.schemas.plan import GateResult, Plan
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import (
-    PropertyMap,
-    contains_secret,
-    drop_unknowns,
-    unwrap_secrets,
-)
 
 
 class ExitReason(StrEnum):

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpuform.providers.context import Clock, SystemClock
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.values import Redactor
+from gpuform.providers.values import PropertyMap, Redactor, collect_secret_texts
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.stacks_plan import LoggedNode, LogLine, RunLog, UnfinishedStep
 from gpuform.stacks.engine.deployment import Outcome
@@ -30,7 +30,6 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.urn import is_noise
-from gpuform.stacks.engine.values import PropertyMap, collect_secret_texts
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.pricing.usage import list_entry_nodes
 from gpuform.stacks.review.text import step_text

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from gpuform.providers.context import get_run_context
 from gpuform.schemas.plan import Basis, Plan
+from gpuform.stacks.engine.ci_job import find_ci_job
 from gpuform.stacks.engine.deployment import (
     Operation,
     Outcome,
@@ -21,7 +22,6 @@ from gpuform.stacks.engine.deployment import (
     is_sealed,
     seal_plan,
 )
-from gpuform.stacks.engine.machine import find_ci_job
 from gpuform.stacks.engine.planning import NEW_PLAN_HINT, PlanConstraint
 from gpuform.stacks.engine.stack import (
     PLAN_MADE_AT,

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpuform.providers.catalog import load_lifecycle_class
-from gpuform.schemas.rules import get_field_rules
-from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.values import convert_leaves, is_secret_object
-from gpuform.stacks.engine.state import ResourceState, decode_resource
-from gpuform.stacks.engine.values import (
+from gpuform.providers.values import (
     SECRET_SIGNATURE,
     SIGNATURE_KEY,
     PropertyMap,
     Secret,
     contains_secret,
 )
+from gpuform.schemas.rules import get_field_rules
+from gpuform.schemas.safe_text import MASK
+from gpuform.stacks.engine.state import ResourceState, decode_resource
 from gpuform.stacks.resource_rules import find_kind
 
 _RESOURCE_FIELDS: Final = (

@@ -13,12 +13,13 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.values import UNKNOWN
+from gpuform.stacks.engine import property_paths
+from gpuform.stacks.engine.dynamic_providers import to_plain, to_provider
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op, describe_change, describe_drift
-from gpuform.stacks.engine.provider_host import Diff, to_plain, to_provider
+from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
-from gpuform.stacks.engine.values import property_paths
 from gpuform.stacks.pricing.usage import compute_current_usage, compute_planned_usage
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.previews.masking import decode_masked_resource, list_secret_properties

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PropertyChange, ResourceChange
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, encode_resource
-from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.review.dangers import (
     format_gpu_delta,
     format_reason,

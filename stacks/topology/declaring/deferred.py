@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpuform.providers import values
+from gpuform.providers.values import PropertyMap, PropertyValue, Secret
 from gpuform.schemas.values import UNKNOWN, contains_unknown, convert_leaves, iterate_leaves
-from gpuform.stacks.engine import values
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.language_host import ResourceResult
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
 
 _NOTHING: Final[frozenset[Any]] = frozenset()
 
@@ -132,15 +133,15 @@ def serialize_value(value: Any, urns: set[str]) -> PropertyValue:
         resolved = value.resolve()
         urns |= resolved.urns
         is_unknown = resolved.value is UNKNOWN
-        sent = UNKNOWN if is_unknown else values.from_plain(resolved.value)
+        sent = UNKNOWN if is_unknown else value_json.from_plain(resolved.value)
         return values.make_secret(sent) if resolved.secret else sent
     if isinstance(value, Mapping):
         if not is_deferred(value):
-            return values.from_plain(value)
+            return value_json.from_plain(value)
         return {key: serialize_value(value[key], urns) for key in sorted(value)}
     if isinstance(value, list):
         return [serialize_value(item, urns) for item in value]
-    return values.from_plain(value)
+    return value_json.from_plain(value)
 
 
 def defer_property(handle: Handle, name: str, *, preview: bool) -> Deferred:

@@ -16,9 +16,9 @@ from pulumi.runtime import rpc
 from gpuform.providers.catalog import load_lifecycle_class, load_resource_class
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY, Form
+from gpuform.providers.values import UNKNOWN, UNKNOWN_TEXT, PropertyMap
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Alias, Read, Registration, parse_timeouts
-from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT, PropertyMap
 from gpuform.stacks.topology.declaring.deferred import (
     Deferred,
     Handle,

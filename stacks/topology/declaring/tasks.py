@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Final
 
+from gpuform.providers.values import UNKNOWN, PropertyMap
 from gpuform.stacks.engine.language_host import ResourceResult, TopologyRun
 from gpuform.stacks.engine.registration import Read, Registration
-from gpuform.stacks.engine.values import UNKNOWN, PropertyMap
 from gpuform.stacks.topology.declarations import Instance
 from gpuform.stacks.topology.declaring.deferred import (
     Deferred,

@@ -16,7 +16,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import TopologyRun
 from gpuform.stacks.engine.registration import Read, Registration, format_position
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, make_urn
-from gpuform.stacks.engine.values import from_plain
+from gpuform.stacks.engine.value_json import from_plain
 from gpuform.stacks.topology.declarations import ModuleInstance
 from gpuform.stacks.topology.declaring.deferred import Handle, find_dependencies
 from gpuform.stacks.topology.declaring.resources import (

@@ -28,7 +28,7 @@ MODULES = (
     "click",
     "inspect",
     "gpuform.stacks.cli.terminal.screen",
-    "gpuform.stacks.engine.values",
+    "gpuform.stacks.engine.value_json",
     "gpuform.stacks.cli.opening",
     "gpuform.stacks.engine.stack",
     "pydantic",

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from gpuform.providers.values import SECRET_SIGNATURE, SIGNATURE_KEY, UNKNOWN, UNKNOWN_TEXT, Secret
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.schemas.safe_text import format_json
@@ -22,13 +23,6 @@ from gpuform.stacks.engine.planning import (
     Summary,
 )
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import (
-    SECRET_SIGNATURE,
-    SIGNATURE_KEY,
-    UNKNOWN,
-    UNKNOWN_TEXT,
-    Secret,
-)
 
 URN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"

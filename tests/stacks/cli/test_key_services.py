@@ -309,7 +309,7 @@ def test_a_missing_extra_names_the_package_to_install(
     scheme: str,
 ) -> None:
     reached_service = reach(services[scheme])
-    module = f"gpuform.stacks.engine.secrets.key_services.{scheme}"
+    module = f"gpuform.stacks.engine.secrets.{scheme}"
     monkeypatch.delitem(sys.modules, module, raising=False)
     for name in ("azure.identity", "botocore.config", "google.auth", "hvac"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -14,7 +14,7 @@ from support.clocks.fake_clock import FakeClock
 
 from gpuform.stacks.cli.terminal.progress import REPORT_INTERVAL_S, LineProgress
 from gpuform.stacks.cli.terminal.screen import Screen, create_fold_marks
-from gpuform.stacks.engine.machine import CiJob
+from gpuform.stacks.engine.ci_job import CiJob
 from gpuform.stacks.engine.planning import (
     Event,
     Op,

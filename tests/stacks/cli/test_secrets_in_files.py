@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pulumi.dynamic.dynamic import serialize_provider
 from support.strategies.secret_state_strategies import CONFIGURED, NUMBER, PLANTED, SECRETS, states
 
+from gpuform.providers.values import Secret
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
-from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.resource_rules import find_lifecycle
 
 Run = Callable[..., Any]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gpuform.providers.records import Intent, Intents
+from gpuform.providers.values import Secret
 from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 from gpuform.stacks.engine.state.edits import verify
 from gpuform.stacks.engine.store import Backend
-from gpuform.stacks.engine.values import Secret
 
 Run = Any
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
@@ -267,7 +267,7 @@ class TestRename:
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("gpuform.stacks.engine.store.storage.files.replace_file", full)
+        monkeypatch.setattr("gpuform.stacks.engine.store.local_files.replace_file", full)
         ran = run("state", "rename", "a", "z", "--yes")
         assert ran.code == 1
         assert "No space left on device" in ran.err
@@ -363,7 +363,7 @@ class TestMove:
     def test_a_failure_at_the_source_reverts_the_move(
         self, run_with_prod: Run, state_files: StateFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from gpuform.stacks.engine.store.storage import files as storage_files
+        from gpuform.stacks.engine.store import local_files as storage_files
 
         before, real = state_files.path.read_bytes(), storage_files.replace_file
 

@@ -14,10 +14,10 @@ from processes.limits import LAST_RESORT
 from support.servers.bucket_server import KEYS, BucketServer, build_bucket_url
 from support.stacks.stack_files import add_history_and_records, read_stack_files
 
+from gpuform.providers.values import Secret
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.store import Backend
-from gpuform.stacks.engine.values import Secret
 
 Run = Any
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def run(folder, number):
         mortal(holder, name, left)
     given = [argument.replace("NUMBER", str(number)) for argument in arguments]
     if any(argument.startswith("s3://") for argument in given):
-        from gpuform.stacks.engine.store.storage.objects import Objects
+        from gpuform.stacks.engine.store.buckets import Objects
 
         for name in ("write", "copy", "delete"):
             mortal(Objects, name, left)

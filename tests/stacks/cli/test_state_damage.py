@@ -14,10 +14,10 @@ import pytest
 from processes.limits import LAST_RESORT
 from support.stacks.file_locks import create_file_journal
 
+from gpuform.providers.values import Secret
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot, encode_resource, journal
 from gpuform.stacks.engine.state.checkpoint import compute_magic
-from gpuform.stacks.engine.values import Secret
 
 Run = Any
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"

@@ -10,6 +10,7 @@ import pytest
 from support.clocks.fake_clock import FakeClock
 
 from gpuform.providers.errors import Unreachable
+from gpuform.providers.values import Secret
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.cli.terminal.progress import LiveProgress
 from gpuform.stacks.cli.terminal.prompts import confirm_plan
@@ -29,7 +30,6 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.state import ResourceState, Snapshot
-from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.plans.run_record import RunRecord

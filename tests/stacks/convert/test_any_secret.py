@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from support.strategies.secret_state_strategies import CONFIGURED, NUMBER, PLANTED, states
 
 from gpuform.providers.context import read_run_context
+from gpuform.providers.values import PropertyMap, PropertyValue, Secret
 from gpuform.stacks.convert.errors import NotConverted
 from gpuform.stacks.convert.program_and_state import (
     build_declarations_from_program,
@@ -20,7 +21,6 @@ from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
 from gpuform.stacks.review.value_text import to_display_value
 
 

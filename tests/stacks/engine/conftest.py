@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from gpuform.providers.context import read_run_context
+from gpuform.providers.values import PropertyMap, Secret
 from gpuform.stacks.engine.deployment import Deployment, DeploymentTarget, Options, Outcome
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.planning import Diagnostic, Event, EventBus, StepDone, StepFailed
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Checkpoint, Snapshot, edits, load_checkpoint
-from gpuform.stacks.engine.values import PropertyMap, Secret
 
 PASSPHRASE = "test only"
 

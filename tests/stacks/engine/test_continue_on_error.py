@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuform.stacks.engine.values import UNKNOWN
+from gpuform.providers.values import UNKNOWN
 
 GO_ON = {"continue_on_error": True}
 

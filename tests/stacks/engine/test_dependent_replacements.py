@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuform.providers.values import UNKNOWN
 from gpuform.stacks.engine.planning.dependent_replacements import DependentReplacements
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState, graph
-from gpuform.stacks.engine.values import UNKNOWN
 
 TYPE = "pulumi-python:dynamic:Resource"
 

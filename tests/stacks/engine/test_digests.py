@@ -9,14 +9,15 @@ import pickle
 import pytest
 from support.stacks.hand_made_rehearsals import build_rehearsal
 
+from gpuform.providers.values import UNKNOWN, Secret
 from gpuform.schemas.plan import Basis, Plan
+from gpuform.stacks.engine import digests
 from gpuform.stacks.engine.deployment import is_sealed, seal_plan
-from gpuform.stacks.engine.registration import Registration, digests
-from gpuform.stacks.engine.registration.digests import normalize_pickle
+from gpuform.stacks.engine.digests import normalize_pickle
+from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.secrets import WrongPassphrase
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
-from gpuform.stacks.engine.values import UNKNOWN, Secret
 
 URN = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::a"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.values import are_equal
-from gpuform.stacks.engine.values import Archive, Asset, value_json
+from gpuform.providers.values import Archive, Asset, are_equal
+from gpuform.stacks.engine import value_json
 
 RECORDED = Path(__file__).with_name("file_hashes.json")
 PROGRAM = """

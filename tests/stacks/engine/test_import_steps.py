@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuform.providers.values import UNKNOWN, Secret
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import PlanAction
@@ -15,7 +16,6 @@ from gpuform.stacks.engine.provider_host import Created, Diff
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Owners
-from gpuform.stacks.engine.values import UNKNOWN, Secret
 
 TYPE = "lab:Machine"
 POOL = "gpuform:scp:NodePool"

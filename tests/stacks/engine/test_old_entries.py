@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from gpuform.providers.values import PropertyMap, Secret
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning.constraints import CheckFailed, check_inputs
 from gpuform.stacks.engine.planning.dependent_replacements import OldEntries
 from gpuform.stacks.engine.provider_host import PropertyFailure
 from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import PropertyMap, Secret
 
 TYPE = "lab:Machine"
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpuform.stacks.engine.values import Secret
+from gpuform.providers.values import Secret
 
 TYPE = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
 PROTECT = "opts=ResourceOptions(protect=True)"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.machine import CiJob, find_ci_job, read_git_facts
+from gpuform.stacks.engine.ci_job import CiJob, find_ci_job, read_git_facts
 from gpuform.stacks.engine.stack import (
     PLAN_MADE_AT,
     PLAN_PULL_REQUEST,

@@ -8,9 +8,10 @@ import pytest
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Basis, Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.stacks.engine.digests import compute_registration_digests
 from gpuform.stacks.engine.planning import Op, PlanConstraint, Step
 from gpuform.stacks.engine.planning.constraints import PlanExceeded
-from gpuform.stacks.engine.registration import Registration, compute_registration_digests
+from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 
 TYPE = "lab:Machine"

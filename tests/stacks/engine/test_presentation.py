@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuform.providers.values import UNKNOWN, Secret
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.repair import NodeRepair
@@ -13,7 +14,6 @@ from gpuform.stacks.engine.planning.events import build_relations, describe_chan
 from gpuform.stacks.engine.planning.steps import Op
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import UNKNOWN, Secret
 
 TYPE = "gpuform:lab:Machine"
 STACK = "urn:pulumi:dev::lab::pulumi:pulumi:Stack::lab-dev"

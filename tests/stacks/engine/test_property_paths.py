@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.stacks.engine.values import PathError, Secret, are_equal, parse, property_paths
-from gpuform.stacks.engine.values.property_paths import covers, find_differences, ignore_changes
+from gpuform.providers.values import Secret, are_equal
+from gpuform.stacks.engine import property_paths
+from gpuform.stacks.engine.property_paths import (
+    PathError,
+    covers,
+    find_differences,
+    ignore_changes,
+    parse,
+)
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 keys = st.text('ab.["]* ', min_size=1, max_size=3)

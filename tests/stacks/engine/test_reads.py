@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from gpuform.providers.values import UNKNOWN
 from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.engine.deployment import PreviewDigest
-from gpuform.stacks.engine.values import UNKNOWN
 
 READ = "r = Machine('r', opts=ResourceOptions(id={!r}))\npulumi.export('size', r.size)\n"
 

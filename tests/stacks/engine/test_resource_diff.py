@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from gpuform.providers.values import UNKNOWN, Secret
 from gpuform.schemas.plan import PlanReason
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import steps
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import UNKNOWN, Secret
 
 TYPE = "lab:Machine"
 URN = f"urn:pulumi:dev::lab::{TYPE}::a"

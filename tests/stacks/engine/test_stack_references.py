@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from gpuform.providers.values import UNKNOWN, Secret, contains_secret, contains_unknown
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.values import UNKNOWN, Secret, contains_secret, contains_unknown
 
 REFERENCE = "urn:pulumi:dev::lab::pulumi:pulumi:StackReference::{}"
 PROVIDER = "urn:pulumi:dev::lab::pulumi:providers:pulumi::default"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpuform.providers.values import UNKNOWN, UNKNOWN_TEXT
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason
 from gpuform.stacks.engine.errors import EngineError
@@ -15,7 +16,6 @@ from gpuform.stacks.engine.provider_host import Created, Diff
 from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.store import Owners
-from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT
 
 TYPE = "lab:Machine"
 PROVIDER = "urn:pulumi:dev::lab::pulumi:providers:lab::p::1"

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from pulumi.runtime import stack
 
+from gpuform.providers.values import UNKNOWN, Secret
 from gpuform.schemas.plan import PlanReason
-from gpuform.stacks.engine.values import UNKNOWN, Secret
 
 
 def test_a_new_resource_is_created_and_then_unchanged(lab):

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from gpuform.providers.values import UNKNOWN
 from gpuform.stacks.engine.deployment import PreviewDigest
 from gpuform.stacks.engine.state import Selection, UrnPatterns
-from gpuform.stacks.engine.values import UNKNOWN
 
 TYPE = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
 CHAIN = """

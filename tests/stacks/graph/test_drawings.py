@@ -16,9 +16,9 @@ from support.readers.graph_comparison import (
 from support.readers.graph_text import Drawn
 from support.strategies.plan_strategies import plans
 
+from gpuform.providers.values import Secret
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.graph.arranging import MAX_SHAPES, build_drawing
 from gpuform.stacks.graph.diagrams import is_within_limits, render_dot, render_mermaid
 from gpuform.stacks.graph.nodes import GraphNode, build_plan_nodes

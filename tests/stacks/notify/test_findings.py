@@ -11,8 +11,8 @@ from gpuform.schemas.notify import TITLES, NotifyEvent, NotifyEventName
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.resource_facts import Notice, NoticeKind
+from gpuform.stacks.engine.dynamic_providers import ProviderError
 from gpuform.stacks.engine.planning import Diagnostic
-from gpuform.stacks.engine.provider_host import ProviderError
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.notify.findings import list_state_occurrences
 from gpuform.stacks.notify.sending import Occurrence

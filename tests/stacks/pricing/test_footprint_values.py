@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.properties import to_properties
+from gpuform.providers.values import UNKNOWN, ResourceReference, Secret
 from gpuform.schemas.values import UNKNOWN as PLAIN_UNKNOWN
-from gpuform.stacks.engine.provider_host import to_provider
-from gpuform.stacks.engine.values import UNKNOWN, ResourceReference, Secret
+from gpuform.stacks.engine.dynamic_providers import to_provider
 from gpuform.stacks.pricing.usage import to_plain_properties
 
 KEYS = st.sampled_from(["a", "b", "__provider"])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.readers.review_documents import RENDERERS
 from support.strategies.plan_strategies import json_values
 
+from gpuform.providers.values import SECRET_SIGNATURE, SIGNATURE_KEY
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import (
     OutputChange,
@@ -18,7 +19,6 @@ from gpuform.schemas.plan import (
     PropertyChange,
     ResourceChange,
 )
-from gpuform.stacks.engine.values import SECRET_SIGNATURE, SIGNATURE_KEY
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
 

@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+from gpuform.providers.values import SIGNATURE_KEY, UNKNOWN_TEXT
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values import SIGNATURE_KEY, UNKNOWN_TEXT
 from gpuform.stacks.json_schema.plan_schema import build_plan_schema
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from gpuform.providers.values import UNKNOWN, PropertyMap, ResourceReference, Secret
 from gpuform.stacks.engine.planning import Diagnostic
-from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, ResourceReference, Secret
 from gpuform.stacks.review.paint import PLAIN
 from gpuform.stacks.review.summary_text import format_elapsed, render_resource_counts
 from gpuform.stacks.review.text.history_text import render_diagnostics

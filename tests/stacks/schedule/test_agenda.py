@@ -9,11 +9,12 @@ from icalendar import Calendar
 from support.platforms.text_encodings import ENCODINGS
 
 from gpuform.providers.lifetime import format_moment
+from gpuform.providers.values import Secret
 from gpuform.schemas.agenda import Agenda, AgendaEntry
+from gpuform.stacks.engine.digests import RegistrationIndex
 from gpuform.stacks.engine.planning import Op, Step
-from gpuform.stacks.engine.registration import Registration, RegistrationIndex
+from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.resource_rules import check_reservations
 from gpuform.stacks.review.text.agenda_text import render_agenda, render_icalendar
 from gpuform.stacks.schedule.agenda import list_agenda, list_agenda_notices

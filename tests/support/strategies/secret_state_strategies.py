@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
+from gpuform.providers.values import PropertyMap, PropertyValue, Secret
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
 
 PLANTED = "pl4nted"
 NUMBER = 918273.0

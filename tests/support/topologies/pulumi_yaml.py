@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from gpuform.stacks.engine.values import Secret
+from gpuform.providers.values import Secret
 
 Spec = Mapping[str, Any]
 ANYTHING: Spec = {"$ref": "pulumi.json#/Any"}

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.context import read_run_context
+from gpuform.providers.values import PropertyMap
 from gpuform.stacks.engine.language_host import Program, Recorded, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.value_text import to_display_value
 

@@ -14,6 +14,7 @@ import pytest
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.context import read_run_context
+from gpuform.providers.values import PropertyMap, Secret, find_changed_keys
 from gpuform.stacks.engine.deployment import (
     Deployment,
     DeploymentTarget,
@@ -21,6 +22,7 @@ from gpuform.stacks.engine.deployment import (
     Outcome,
     deployment,
 )
+from gpuform.stacks.engine.dynamic_providers import ProviderError
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -31,12 +33,10 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.provider_host import Created, Diff, PropertyFailure, ProviderHost
-from gpuform.stacks.engine.provider_host.providers import ProviderError
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits
 from gpuform.stacks.engine.urn import get_own_type, name_of, type_of
-from gpuform.stacks.engine.values import PropertyMap, Secret, find_changed_keys
 from gpuform.stacks.topology_runner import run_topology
 
 STACK_REFERENCE_OUTPUTS: PropertyMap = {

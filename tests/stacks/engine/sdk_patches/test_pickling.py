@@ -5,7 +5,7 @@ import pickle
 import pytest
 from pulumi.dynamic import ResourceProvider, dynamic
 
-from gpuform.stacks.engine.sdk_patches import patches
+from gpuform.stacks.engine import sdk_patches
 
 
 def create_provider() -> ResourceProvider:
@@ -20,14 +20,14 @@ def create_provider() -> ResourceProvider:
 
 @pytest.mark.slow
 def test_any_number_of_providers_can_be_pickled():
-    with patches.unwrap_pickler():
+    with sdk_patches.unwrap_pickler():
         texts = {dynamic.serialize_provider(create_provider()) for _ in range(1500)}
     assert len(texts) == 1
 
 
 def test_a_program_restores_the_pickler():
     before = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
-    with patches.unwrap_pickler():
+    with sdk_patches.unwrap_pickler():
         dynamic.serialize_provider(create_provider())
     after = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
     assert after == before

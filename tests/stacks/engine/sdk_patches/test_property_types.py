@@ -6,7 +6,7 @@ from pulumi import _types
 from pulumi.runtime import rpc
 
 from gpuform.providers.together.resources import Cluster, SharedVolume
-from gpuform.stacks.engine.sdk_patches import patches
+from gpuform.stacks.engine import sdk_patches
 
 
 class Machine(pulumi.CustomResource):
@@ -17,7 +17,7 @@ class Machine(pulumi.CustomResource):
 @pytest.mark.parametrize("resource", [Machine, Cluster, SharedVolume, pulumi.CustomResource])
 def test_property_types_equal_those_of_the_sdk(resource):
     theirs = _types.resource_types(resource)
-    with patches.cache_property_types():
+    with sdk_patches.cache_property_types():
         assert _types.resource_types(resource) == theirs
         _types.resource_types(resource).clear()
         assert _types.resource_types(resource) == theirs
@@ -36,6 +36,6 @@ def test_property_types_of_a_class_are_read_once(lab, monkeypatch):
 
 def test_a_program_restores_the_sdk():
     before = _types.resource_types
-    with patches.cache_property_types():
+    with sdk_patches.cache_property_types():
         assert _types.resource_types is not before
     assert _types.resource_types is before

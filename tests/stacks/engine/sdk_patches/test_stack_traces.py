@@ -6,7 +6,7 @@ import traceback
 import pytest
 from pulumi.runtime import resource
 
-from gpuform.stacks.engine.sdk_patches import patches
+from gpuform.stacks.engine import sdk_patches
 
 
 class Base:
@@ -43,7 +43,7 @@ def test_stack_traces_equal_those_of_the_sdk(declare, source):
         return resource._get_stack_trace()
 
     def ours():
-        with patches.cache_positions():
+        with sdk_patches.cache_positions():
             return resource._get_stack_trace(), resource._get_stack_trace()
 
     exec(code, traces | {"declare": declare, "theirs": theirs, "ours": ours}, traces)
@@ -58,14 +58,14 @@ def test_stack_traces_read_no_source_files(monkeypatch):
     resource._get_stack_trace()
     assert looked, "the SDK does not look at files any more: `remembered` can go"
     looked.clear()
-    with patches.cache_positions():
+    with sdk_patches.cache_positions():
         assert select_declared_frames(resource._get_stack_trace).frames
     assert not looked
 
 
 def test_a_program_restores_the_sdk():
     before = resource.traceback, resource._get_source_position_for_frame
-    with patches.cache_positions():
+    with sdk_patches.cache_positions():
         assert resource.traceback.format_exc is traceback.format_exc
         assert (resource.traceback, resource._get_source_position_for_frame) != before
     assert (resource.traceback, resource._get_source_position_for_frame) == before

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuform.providers.values import Secret
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import (
@@ -30,7 +31,6 @@ from gpuform.stacks.engine.store import (
     load_backup,
     read_sealed,
 )
-from gpuform.stacks.engine.values import Secret
 
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 

@@ -8,6 +8,7 @@ from functools import reduce
 
 import pytest
 
+from gpuform.providers.values import Secret
 from gpuform.stacks.engine.state import (
     Manifest,
     PendingOperation,
@@ -19,8 +20,7 @@ from gpuform.stacks.engine.state import (
     load_checkpoint,
 )
 from gpuform.stacks.engine.state.checkpoint import encode_operation, join_checkpoint
-from gpuform.stacks.engine.values import Secret
-from gpuform.stacks.engine.values.value_json import NOT_A_NUMBER
+from gpuform.stacks.engine.value_json import NOT_A_NUMBER
 
 STACK_URN = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 PROVIDER_URN = "urn:pulumi:dev::demo::pulumi:providers:pulumi-python::default"

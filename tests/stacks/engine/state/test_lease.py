@@ -20,7 +20,7 @@ from gpuform.stacks.engine.state.journal import Record
 from gpuform.stacks.engine.store import Backend, LockTimeout, StackLock, lease
 from gpuform.stacks.engine.store.lease import LeaseLost
 from gpuform.stacks.engine.store.lock import LockedError
-from gpuform.stacks.engine.store.storage.protocol import ChangedMeanwhile
+from gpuform.stacks.engine.store.storage import ChangedMeanwhile
 
 pytestmark = pytest.mark.slow
 

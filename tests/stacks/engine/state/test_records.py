@@ -18,15 +18,16 @@ from gpuform.providers.context.provider_context import RECORDS_ENTRY_POINTS
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import open_intents, read_all_intents
-from gpuform.stacks.engine.records.backend_records import (
+from gpuform.stacks.engine.records import (
     BackendRecords,
     Batches,
     GroupCommit,
+    open_intents,
+    read_all_intents,
     records_for_host,
 )
 from gpuform.stacks.engine.store import Backend, Files
-from gpuform.stacks.engine.store.storage.protocol import BlobVersion
+from gpuform.stacks.engine.store.storage import BlobVersion
 
 FOLDER = "records"
 

@@ -7,8 +7,7 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.values import from_struct, to_struct
-from gpuform.stacks.engine.values import (
+from gpuform.providers.values import (
     UNKNOWN,
     Archive,
     Asset,
@@ -16,9 +15,11 @@ from gpuform.stacks.engine.values import (
     Secret,
     contains_secret,
     contains_unknown,
+    from_struct,
+    to_struct,
     unwrap_secrets,
-    value_json,
 )
+from gpuform.stacks.engine import value_json
 
 texts = st.text(max_size=8)
 assets = st.builds(Asset, text=texts, hash=texts) | st.builds(Asset, uri=texts, hash=texts)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuform.providers.values import Secret
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.project.project import load_project
 from gpuform.stacks.engine.state import SecretsProvider
-from gpuform.stacks.engine.values import Secret
 
 RAW = "v1:GBkaGxwdHh8gISIj:gN/XAo5ttGRXTfHtniJBU724ZAiB5WNsQucanhiGvw=="  # raw config text
 SETTINGS = f"""\

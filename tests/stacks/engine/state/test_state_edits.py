@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.strategies.snapshot_strategies import PROVIDER, STACK, build_urn, valid_snapshots
 
+from gpuform.providers.values import PropertyMap, ResourceReference
 from gpuform.stacks.engine.state import (
     PendingOperation,
     ResourceState,
@@ -19,7 +20,6 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.state.edits import EditRefused, verify
 from gpuform.stacks.engine.state.targeting import NoSuchResource
-from gpuform.stacks.engine.values import PropertyMap, ResourceReference
 
 TYPE = "pulumi-python:dynamic/lab:Machine"
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.strategies.snapshot_strategies import PROVIDER, STACK, valid_snapshots
 
+from gpuform.providers.values import Secret
 from gpuform.stacks.engine.state import Move, PendingOperation, ResourceState, Snapshot, move
 from gpuform.stacks.engine.state.edits import EditRefused, verify
-from gpuform.stacks.engine.values import Secret
 
 TYPE = "pulumi-python:dynamic/lab:Machine"
 PROD = "organization/demo/prod"

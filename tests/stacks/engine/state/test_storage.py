@@ -28,8 +28,8 @@ from support.servers.bucket_server import (
 
 from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.store import Backend, BackendError, Files, HistoryEntry, Storage
-from gpuform.stacks.engine.store.storage.addresses import open_storage
-from gpuform.stacks.engine.store.storage.protocol import ABSENT, ChangedMeanwhile, StorageFailed
+from gpuform.stacks.engine.store.addresses import open_storage
+from gpuform.stacks.engine.store.storage import ABSENT, ChangedMeanwhile, StorageFailed
 
 KEYS = {**AWS_KEYS, "AZURE_STORAGE_KEY": KEY}
 ONCE = {**KEYS, "AWS_MAX_ATTEMPTS": "1"}
@@ -344,8 +344,8 @@ class TestAddresses:
         program = (
             "import sys\n"
             "sys.modules['obstore'] = None\n"
-            "from gpuform.stacks.engine.store.backend_files import BackendError\n"
-            "from gpuform.stacks.engine.store.storage.addresses import open_storage\n"
+            "from gpuform.stacks.engine.store.storage import BackendError\n"
+            "from gpuform.stacks.engine.store.addresses import open_storage\n"
             "for scheme in ('s3', 'gs', 'azblob'):\n"
             "    try:\n"
             "        open_storage(f'{scheme}://bucket?secret=hush', {})\n"

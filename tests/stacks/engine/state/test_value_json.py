@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from gpuform.providers.values import UNKNOWN, Secret
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values import UNKNOWN, Secret, value_json
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"

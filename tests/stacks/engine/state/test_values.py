@@ -7,13 +7,6 @@ import pytest
 from google.protobuf.struct_pb2 import Struct
 
 from gpuform.providers.values import (
-    mark_echoed_secrets,
-    mark_renamed_secrets,
-    mark_secret_outputs,
-    to_struct,
-)
-from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values import (
     UNKNOWN,
     Asset,
     ResourceReference,
@@ -22,11 +15,16 @@ from gpuform.stacks.engine.values import (
     are_equal,
     contains_secret,
     contains_unknown,
-    from_struct,
     keep_ciphertexts,
+    mark_echoed_secrets,
+    mark_renamed_secrets,
+    mark_secret_outputs,
+    to_struct,
     unwrap,
     unwrap_secrets,
 )
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.value_json import from_struct
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"

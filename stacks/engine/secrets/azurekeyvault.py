@@ -1,6 +1,6 @@
 """Encrypt with Azure Key Vault (`azurekeyvault://`), with Azure's default credentials.
 
-`opening` imports this module for such a URL.
+`key_services` imports this module for such a URL.
 """
 
 import base64
@@ -13,7 +13,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.identity import AzureCliCredential, DefaultAzureCredential
 from azure.keyvault.keys.crypto import CryptographyClient, EncryptionAlgorithm
 
-from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, build_service_error
+from gpuform.stacks.engine.secrets.key_services import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _KEY: Final = re.compile(r".+\.vault\.[a-z\d.-]+/keys/.+")

@@ -1,6 +1,6 @@
 """Encrypt with AWS KMS (`awskms://`), with credentials found as every AWS tool finds them.
 
-`opening` imports this module for such a URL.
+`key_services` imports this module for such a URL.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import botocore.config
 import botocore.exceptions
 import botocore.session
 
-from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, build_service_error
+from gpuform.stacks.engine.secrets.key_services import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _WITHOUT_EFFECT: Final = {

@@ -13,9 +13,10 @@ from typing import NoReturn
 from gpuform.providers.context import READS_ONLY
 from gpuform.stacks.engine.machine import KernelLock, LockAttempt, replace_file
 from gpuform.stacks.engine.state import FileLog, Log, WritePacing
-from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError
-from gpuform.stacks.engine.store.storage.protocol import (
+from gpuform.stacks.engine.store.storage import (
     ABSENT,
+    MAKE_ROOM,
+    BackendError,
     Blob,
     BlobEntry,
     BlobVersion,

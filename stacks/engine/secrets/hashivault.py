@@ -1,6 +1,6 @@
 """Encrypt with the transit engine of HashiCorp Vault (`hashivault://`).
 
-`opening` imports this module for such a URL.
+`key_services` imports this module for such a URL.
 """
 
 import base64
@@ -11,7 +11,7 @@ import hvac
 import hvac.exceptions
 import requests
 
-from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, build_service_error
+from gpuform.stacks.engine.secrets.key_services import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _PERMISSIONS_HINT: Final = (

@@ -21,16 +21,12 @@ import pulumi
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 from pulumi.runtime import _serialization
 
+from gpuform.providers import values
 from gpuform.providers.context import RunContext, use_run_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.schemas.models import Problem
-from gpuform.stacks.engine import values
-from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.state import ResourceState, get_provider_urn
-from gpuform.stacks.engine.urn import PLUGIN_PROVIDER_TYPE
-from gpuform.stacks.engine.values import (
+from gpuform.providers.values import (
     UNKNOWN,
     Archive,
     Asset,
@@ -40,6 +36,10 @@ from gpuform.stacks.engine.values import (
     Secret,
     Unknown,
 )
+from gpuform.schemas.models import Problem
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.state import ResourceState, get_provider_urn
+from gpuform.stacks.engine.urn import PLUGIN_PROVIDER_TYPE
 
 
 def to_provider(

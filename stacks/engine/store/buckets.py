@@ -1,24 +1,32 @@
 """Store state in a bucket through obstore: Amazon S3, Google Cloud Storage, Azure Blob Storage.
 
-The modules for the three clouds create `Objects`. Conditional writes keep two owners apart, so all
-three must honour If-None-Match and If-Match (or Google's generations).
+Conditional writes keep two owners apart, so all three must honour If-None-Match and If-Match (or
+Google's generations). Parameters of `s3://` are those of gocloud.dev's s3blob, which Pulumi uses;
+credentials are found as every AWS tool finds them: variables, profiles, SSO, assumed roles,
+containers and machines.
 """
 
+import ipaddress
 import re
+import shutil
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
 
 import obstore
 from obstore import exceptions
-from obstore.store import ObjectStore
+from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from gpuform.stacks.engine.state import Log
+from gpuform.stacks.engine.store.addresses import Address
 from gpuform.stacks.engine.store.lease import Lease
 from gpuform.stacks.engine.store.segments import SegmentLog, UnsavedFile
-from gpuform.stacks.engine.store.storage.protocol import (
+from gpuform.stacks.engine.store.storage import (
     ABSENT,
+    BackendError,
     Blob,
     BlobEntry,
     BlobVersion,
@@ -242,3 +250,224 @@ def _parse_error(error: Exception) -> tuple[str, str]:
     line = re.sub(r"https?://\S+", "...", line.splitlines()[0])
     region = "PermanentRedirect" if "configured region" in line else ""
     return region, re.sub(r"^Generic \w+ error: ", "", line) or type(error).__name__
+
+
+_WITHOUT_EFFECT: Final = {
+    "awssdk",  # the version of the Go library
+    "hostname_immutable",
+    "rate_limiter_capacity",
+    "request_checksum_calculation",
+    "response_checksum_validation",
+}
+_PARAMETERS: Final = _WITHOUT_EFFECT | {
+    "region",
+    "endpoint",
+    "profile",
+    "anonymous",
+    "s3ForcePathStyle",
+    "use_path_style",
+    "disableSSL",
+    "disable_https",
+    "ssetype",
+    "kmskeyid",
+}
+_CREDENTIALS_LIFETIME: Final = timedelta(minutes=5)
+"""How long credentials are used before they are asked for again; botocore renews them itself."""
+
+
+def open_s3_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
+    """Open the bucket of an address.
+
+    Credentials are AWS_ACCESS_KEY_ID with its related variables, unless the address names a
+    `profile`, else those of AWS's own files and services. With the parameter `anonymous` none are
+    used.
+
+    Raises:
+        BackendError: the address or the credentials cannot be used.
+    """
+    address.reject_unknown_parameters(_PARAMETERS)
+    endpoint = _find_endpoint(address, environ)
+    profile = address.get_text("profile")
+    by_path = address.get_bool("s3ForcePathStyle", "use_path_style") or "." in address.bucket
+    if endpoint and not by_path:
+        host = urlsplit(endpoint)
+        by_path = _is_ip_address(host.hostname or "")
+        if not by_path:
+            # obstore does not put the bucket in front of an endpoint that it is given.
+            endpoint = f"{host.scheme}://{address.bucket}.{host.netloc}"
+    region = address.get_text("region") or environ.get("AWS_REGION")
+    config: dict[str, Any] = {
+        "virtual_hosted_style_request": not by_path,
+        "region": region or environ.get("AWS_DEFAULT_REGION"),
+        "endpoint": endpoint,
+        "server_side_encryption": address.get_text("ssetype"),
+        "sse_kms_key_id": address.get_text("kmskeyid"),
+    }
+    provider = None
+    if address.get_bool("anonymous"):
+        config["skip_signature"] = True
+    elif environ.get("AWS_ACCESS_KEY_ID") and not profile:
+        config["access_key_id"] = environ["AWS_ACCESS_KEY_ID"]
+        config["secret_access_key"] = environ.get("AWS_SECRET_ACCESS_KEY", "")
+        config["session_token"] = environ.get("AWS_SESSION_TOKEN")
+    else:
+        provider = _BotocoreCredentials(profile, address.display_url)
+        config["region"] = config["region"] or provider.region
+    set_config: Any = {name: value for name, value in config.items() if value is not None}
+    connect = partial(
+        S3Store,
+        address.bucket,
+        prefix=address.prefix or None,
+        config=set_config,
+        credential_provider=provider,
+    )
+    return Objects(connect, address.display_url, environ, endpoint)
+
+
+def _find_endpoint(address: Address, environ: Mapping[str, str]) -> str | None:
+    """Return the URL of another store than AWS, of the address or the environment, or None.
+
+    A host without a scheme gets `https://`, or `http://` if the address disables TLS.
+    """
+    insecure = address.get_bool("disableSSL", "disable_https")
+    endpoint = address.get_text("endpoint") or environ.get("AWS_ENDPOINT_URL_S3")
+    endpoint = endpoint or environ.get("AWS_ENDPOINT_URL")
+    if endpoint is None or "://" in endpoint:
+        return endpoint
+    return f"{'http' if insecure else 'https'}://{endpoint}"
+
+
+def _is_ip_address(host: str) -> bool:
+    """Return True if `host` is an IP address, in front of which a bucket's name cannot stand.
+
+    `host` is without a port, and without the brackets of IPv6.
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class _BotocoreCredentials:
+    """Credentials from botocore: of a profile, or the first of its chain of sources."""
+
+    def __init__(self, profile: str | None, shown: str) -> None:
+        import botocore.exceptions  # noqa: PLC0415 - slow, and variables need none of it
+        import botocore.session  # noqa: PLC0415
+
+        self._shown = shown
+        self._errors = botocore.exceptions.BotoCoreError
+        session = botocore.session.Session(profile=profile)
+        try:
+            self.region: str | None = session.get_config_variable("region")
+            self._credentials = session.get_credentials()
+        except self._errors as error:
+            raise self._build_unusable_error(str(error)) from error
+        if self._credentials is None:
+            raise self._build_unusable_error("none found")
+        self()  # raises now for expired or misspelt credentials, not at the first request
+
+    def __call__(self) -> Any:
+        """Return the credentials in obstore's form; obstore calls this before signing."""
+        try:
+            frozen = self._credentials.get_frozen_credentials()
+        except self._errors as error:
+            raise self._build_unusable_error(str(error)) from error
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + _CREDENTIALS_LIFETIME,
+        }
+
+    def _build_unusable_error(self, why: str) -> BackendError:
+        """Build the error for unusable credentials; `why` is the reason in the message."""
+        return BackendError(
+            f"the credentials for {self._shown} cannot be used: {why}",
+            hint="Set AWS_PROFILE or the URL's profile, run `aws sso login`, or set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        )
+
+
+def open_google_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
+    """Open the bucket of an address.
+
+    Credentials are GOOGLE_CREDENTIALS (a key as JSON), GOOGLE_APPLICATION_CREDENTIALS, the ones of
+    `gcloud auth application-default login`, or the machine's. With STORAGE_EMULATOR_HOST or the
+    parameter `anonymous` none are used.
+
+    Raises:
+        BackendError: the address or the credentials cannot be used.
+    """
+    address.reject_unknown_parameters({"anonymous"})
+    emulator = environ.get("STORAGE_EMULATOR_HOST")
+    if emulator and "://" not in emulator:
+        emulator = f"http://{emulator}"
+    config: Any = {}
+    if emulator:
+        config["base_url"] = emulator.rstrip("/")
+        # obstore requires a token even where no request is signed.
+        config["bearer_token"] = "none"  # noqa: S105
+    elif address.get_bool("anonymous"):
+        config["skip_signature"] = True
+    elif environ.get("GOOGLE_CREDENTIALS"):
+        config["service_account_key"] = environ["GOOGLE_CREDENTIALS"]
+    connect = partial(GCSStore, address.bucket, prefix=address.prefix or None, config=config)
+    return Objects(connect, address.display_url, environ, emulator)
+
+
+# The account and address of Azurite, Microsoft's emulator.
+_EMULATOR = ("devstoreaccount1", "localhost:10000")
+
+
+def open_azure_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
+    """Open the container of an address.
+
+    The account is the parameter `storage_account` or AZURE_STORAGE_ACCOUNT; credentials are
+    AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID with its related variables, the ones
+    of `az login`, or the machine's.
+
+    Raises:
+        BackendError: the address or the credentials cannot be used.
+    """
+    address.reject_unknown_parameters({"storage_account", "domain", "protocol", "localemu"})
+    local = address.get_bool("localemu")
+    account = address.get_text("storage_account") or environ.get("AZURE_STORAGE_ACCOUNT")
+    account = account or (_EMULATOR[0] if local else None)
+    if account is None:
+        raise BackendError(
+            f"the backend {address.display_url} has no storage account",
+            hint=f"Set AZURE_STORAGE_ACCOUNT, or write azblob://{address.bucket}?storage_account="
+            "NAME.",
+        )
+    config: Any = {"account_name": account}
+    endpoint = (
+        _build_endpoint(address, account) if local or "domain" in address.parameters else None
+    )
+    if endpoint:
+        config["endpoint"] = endpoint
+    if environ.get("AZURE_STORAGE_KEY"):
+        config["account_key"] = environ["AZURE_STORAGE_KEY"]
+    elif environ.get("AZURE_STORAGE_SAS_TOKEN"):
+        config["sas_key"] = environ["AZURE_STORAGE_SAS_TOKEN"]
+    elif not environ.get("AZURE_CLIENT_ID") and shutil.which("az"):
+        config["use_azure_cli"] = True
+    connect = partial(AzureStore, address.bucket, prefix=address.prefix or None, config=config)
+    return Objects(connect, address.display_url, environ, endpoint)
+
+
+def _build_endpoint(address: Address, account: str) -> str:
+    """Return the URL of the account; emulators have the account in the path."""
+    local = address.get_bool("localemu")
+    domain = address.get_text("domain") or (_EMULATOR[1] if local else "blob.core.windows.net")
+    protocol = address.get_text("protocol") or ("http" if local else "https")
+    return f"{protocol}://{domain}/{account}" if local else f"{protocol}://{account}.{domain}"
+
+
+OPENERS: Final[Mapping[str, Callable[[Address, Mapping[str, str]], Objects]]] = {
+    "s3": open_s3_bucket,
+    "gs": open_google_bucket,
+    "azblob": open_azure_bucket,
+}
+"""The functions that open a bucket, by the scheme of its URL."""

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from gpuform.stacks.engine import values
+from gpuform.providers import values
+from gpuform.providers.values import PropertyMap, PropertyValue
+from gpuform.stacks.engine import property_paths, value_json
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.state import get_provider_urn
 from gpuform.stacks.engine.urn import (
@@ -26,7 +28,6 @@ from gpuform.stacks.engine.urn import (
     name_of,
     type_of,
 )
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, property_paths
 
 if TYPE_CHECKING:
     from pulumi.runtime.proto import alias_pb2, resource_pb2, source_pb2
@@ -252,7 +253,7 @@ def parse_registration(
         type=request.type,
         name=request.name,
         custom=request.custom,
-        inputs=values.from_struct(request.object),
+        inputs=value_json.from_struct(request.object),
         parent=request.parent,
         dependencies=sorted(request.dependencies),
         property_dependencies={
@@ -302,7 +303,7 @@ def parse_read(
         type=request.type,
         name=request.name,
         id=request.id,
-        inputs=values.from_struct(request.properties),
+        inputs=value_json.from_struct(request.properties),
         parent=request.parent,
         dependencies=sorted(request.dependencies),
         additional_secret_outputs=list(request.additionalSecretOutputs),

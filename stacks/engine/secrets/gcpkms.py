@@ -1,6 +1,6 @@
 """Encrypt with Google Cloud KMS (`gcpkms://`) through its REST interface.
 
-`opening` imports this module for such a URL.
+`key_services` imports this module for such a URL.
 """
 
 import base64
@@ -18,7 +18,7 @@ from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, build_service_error
+from gpuform.stacks.engine.secrets.key_services import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloudkms",)

@@ -20,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from gpuform.providers.values import Archive, Asset, PropertyMap, PropertyValue, Secret
 from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values import Archive, Asset, PropertyMap, PropertyValue, Secret
 
 _ARCHIVES: Final = (".tar", ".tgz", ".tar.gz", ".zip", ".jar")
 _FOLDER_OF_PULUMI: Final = ".pulumi"

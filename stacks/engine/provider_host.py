@@ -1,14 +1,12 @@
 """Run providers in the engine's process, as Pulumi's own hosts run them in theirs.
 
 A dynamic provider is the pickled object in a resource's `__provider` property; a gpuform resource
-in
-plugin form has the provider of its type, with the settings of the provider that `provider` refers
-to. Providers get the values that they get under the Pulumi CLI: plain values (no secrets), doubles
-for numbers, `pulumi.output.Unknown` for unknown values; secrets in their answers are marked again
-by
-Pulumi's rules. What the stock host drops (the URN, the timeout, cancellation, progress, partial
-success) reaches gpuform's lifecycles through `ProviderContext`. Planning and the step executor call
-this module.
+in plugin form has the provider of its type, with the settings of the provider that `provider`
+refers to. Providers get the values that they get under the Pulumi CLI: plain values (no secrets),
+doubles for numbers, `pulumi.output.Unknown` for unknown values; secrets in their answers are marked
+again by Pulumi's rules. What the stock host drops (the URN, the timeout, cancellation, progress,
+partial success) reaches gpuform's lifecycles through `ProviderContext`. Planning and the step
+executor call this module.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,16 +16,16 @@ from typing import Any
 
 from pulumi.dynamic import ResourceProvider
 
+from gpuform.providers import values
 from gpuform.providers.context import ProviderContext, RunContext, trace_span, use_context
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY
+from gpuform.providers.values import PropertyMap, find_changed_keys
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.plan import PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.stacks.engine import values
-from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.provider_host.providers import (
+from gpuform.stacks.engine.dynamic_providers import (
     DynamicProviders,
     PluginProviders,
     ProviderError,
@@ -36,9 +34,9 @@ from gpuform.stacks.engine.provider_host.providers import (
     to_plain,
     to_provider,
 )
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_plugin, is_provider, type_of
-from gpuform.stacks.engine.values import PropertyMap, find_changed_keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,27 @@
-"""Parse backend URLs, with the parameters of Pulumi and of its Go library, and open storages.
+"""Parse backend URLs and open their storages, and remember the URL that `login` chose.
 
-`Backend.open` calls `open_storage`, which opens a folder or one of the modules for buckets.
+URLs have the parameters of Pulumi and of its Go library. The chosen URL is in Pulumi's
+`credentials.json`, which both engines read and write.
 """
 
-import importlib
+import json
 import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from gpuform.providers.context import READS_ONLY
-from gpuform.stacks.engine.machine import get_pip_requirement
-from gpuform.stacks.engine.store.backend_files import BackendError
-from gpuform.stacks.engine.store.storage.files import Files, ReadOnlyStorage
-from gpuform.stacks.engine.store.storage.protocol import Storage
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import get_pip_requirement, replace_file
+from gpuform.stacks.engine.store.local_files import Files, ReadOnlyStorage
+from gpuform.stacks.engine.store.storage import BackendError, Storage
+from gpuform.stacks.engine.value_json import load
 
-_CLOUDS = {"s3": "s3", "gs": "google", "azblob": "azure"}
+_BUCKETS = ("s3", "gs", "azblob")
 _SUPPORTED = (
     "Use file://DIRECTORY, file://~ for your home folder, s3://BUCKET, gs://BUCKET or "
     "azblob://CONTAINER, or the Pulumi CLI."
@@ -86,7 +89,7 @@ def _open_writable_storage(url: str, environ: Mapping[str, str]) -> Storage:
     scheme, separator, _ = url.partition("://")
     if separator and scheme == "file":
         return Files(_find_folder(url))
-    if not separator or scheme not in _CLOUDS:
+    if not separator or scheme not in _BUCKETS:
         raise BackendError(
             f"gpuform does not support the backend {strip_credentials(url)} "
             f"({urlsplit(url).scheme or 'no scheme'})",
@@ -94,7 +97,7 @@ def _open_writable_storage(url: str, environ: Mapping[str, str]) -> Storage:
         )
     try:
         # Clients of buckets are an optional dependency and slow to import.
-        module = importlib.import_module(f"gpuform.stacks.engine.store.storage.{_CLOUDS[scheme]}")
+        from gpuform.stacks.engine.store.buckets import OPENERS  # noqa: PLC0415
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package != "obstore":
@@ -103,8 +106,7 @@ def _open_writable_storage(url: str, environ: Mapping[str, str]) -> Storage:
             f"the backend {strip_credentials(url)} requires the package {package}",
             hint=f"Install it: pip install '{get_pip_requirement('cloud')}'",
         ) from error
-    opened: Storage = module.open_bucket(_parse_address(url), environ)
-    return opened
+    return OPENERS[scheme](_parse_address(url), environ)
 
 
 def anchor_file_url(url: str, folder: Path) -> str:
@@ -148,3 +150,86 @@ def _find_folder(url: str) -> Path:
             hint="Create it, or check PULUMI_BACKEND_URL and backend.url in Pulumi.yaml.",
         )
     return root
+
+
+# Pulumi's value of `lastValidatedAt` for an account that was never validated: Go's zero time.
+_NEVER = "0001-01-01T00:00:00Z"
+
+
+def get_current_url(environ: Mapping[str, str]) -> str:
+    """Return the URL of the last login, or "". Raises EngineError for an unreadable file."""
+    return str(_read_credentials(_get_credentials_path(environ)).get("current") or "")
+
+
+def log_in(url: str, environ: Mapping[str, str]) -> None:
+    """Make `url` the current backend in Pulumi's credentials file. Raises EngineError."""
+    path = _get_credentials_path(environ)
+    document = _read_credentials(path)
+    document["current"] = url
+    document.setdefault("accessTokens", {}).setdefault(url, "")
+    document.setdefault("accounts", {}).setdefault(url, {"lastValidatedAt": _NEVER})
+    _write_credentials(path, document)
+
+
+def log_out(url: str, environ: Mapping[str, str]) -> bool:
+    """Remove a backend from Pulumi's credentials file; return False for an unknown one.
+
+    Raises EngineError if the file cannot be read or written.
+    """
+    path = _get_credentials_path(environ)
+    document = _read_credentials(path)
+    is_known = url in document.get("accounts", {}) or document.get("current") == url
+    for table in ("accessTokens", "accounts"):
+        document.get(table, {}).pop(url, None)
+    if document.get("current") == url:
+        del document["current"]
+    if is_known:
+        _write_credentials(path, document)
+    return is_known
+
+
+def log_out_of_all(environ: Mapping[str, str]) -> None:
+    """Remove all backends. Raises EngineError."""
+    _write_credentials(_get_credentials_path(environ), {})
+
+
+def _get_credentials_path(environ: Mapping[str, str]) -> Path:
+    """Return the path of the Pulumi CLI's credentials.json."""
+    folder = environ.get("PULUMI_CREDENTIALS_PATH") or environ.get("PULUMI_HOME")
+    return (Path(folder) if folder else Path.home() / ".pulumi") / "credentials.json"
+
+
+def _read_credentials(path: Path) -> dict[str, Any]:
+    """Return the file's content, empty without a file and for JSON that is not an object.
+
+    Raises EngineError for an unreadable file.
+    """
+    try:
+        document = load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
+            hint="The file names the backend. Correct it, remove it, or set PULUMI_BACKEND_URL.",
+        ) from error
+    return document if isinstance(document, dict) else {}
+
+
+def _write_credentials(path: Path, document: Mapping[str, Any]) -> None:
+    """Write the file or, without any account, remove the file, as the Pulumi CLI does.
+
+    Raises:
+        EngineError: the file cannot be written.
+    """
+    try:
+        if document.get("accounts"):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(path, json.dumps(document, indent=4).encode())
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise EngineError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="Fix the permissions, or set PULUMI_BACKEND_URL instead.",
+        ) from error

@@ -131,9 +131,7 @@ def open_key_service(url: str, environ: Mapping[str, str]) -> KeyManagementServi
     if address.scheme not in SERVICES:
         raise SecretsError(f"{address.scheme}:// is not the URL of a key management service")
     try:
-        module = importlib.import_module(
-            f"gpuform.stacks.engine.secrets.key_services.{address.scheme}"
-        )
+        module = importlib.import_module(f"gpuform.stacks.engine.secrets.{address.scheme}")
     except ModuleNotFoundError as error:
         # A missing module of gpuform's own is an error of gpuform, not a missing library.
         if (error.name or _OWN_PACKAGE).partition(".")[0] == _OWN_PACKAGE:

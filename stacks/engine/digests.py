@@ -18,14 +18,16 @@ from dataclasses import asdict, fields
 from functools import cache
 from typing import Any, Final
 
+from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
+from gpuform.providers.values import PropertyMap, PropertyValue, Secret
 from gpuform.schemas.models import Problem
-from gpuform.stacks.engine import values
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.registration.registration import Alias, Read, Registration
+from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.urn import is_provider
-from gpuform.stacks.engine.values import Json, PropertyMap, PropertyValue, Secret, value_json
+from gpuform.stacks.engine.value_json import Json
 
 # Opcodes that only number or frame the parts of a pickle, differently in each process.
 _MEMO = frozenset(
