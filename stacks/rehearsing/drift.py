@@ -10,9 +10,9 @@ from typing import Any
 from gpuform.providers.emulator.server import Server
 from gpuform.schemas.plan import MASK, PropertyChange, ResourceDrift
 from gpuform.schemas.resource_facts import NodeHealth
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import type_of
-from gpuform.stacks.engine.values import property_paths
 from gpuform.stacks.pricing.usage import list_entry_nodes
 from gpuform.stacks.rehearsing.fleet import FleetState, Owner
 from gpuform.stacks.rehearsing.jobs import break_node
