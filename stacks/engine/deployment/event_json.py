@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from gpuform.providers import values
 from gpuform.schemas.changes import Action
 from gpuform.schemas.safe_text import MASK, format_json
-from gpuform.stacks.engine import value_json
 from gpuform.schemas.values import convert_leaves, is_secret_object
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.planning import (
     Diagnostic,
     Event,

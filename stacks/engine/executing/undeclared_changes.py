@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuform.providers.values import PropertyMap
+from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.digests import DeletionRule
-from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
 from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, build_same_step, describe_change

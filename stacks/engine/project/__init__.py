@@ -46,7 +46,6 @@ __all__ = [
     "Project",
     "ProjectError",
     "StackSettings",
-    "stack_settings",
     "convert_encrypted",
     "find_project",
     "find_topology_file",

@@ -8,8 +8,7 @@ A path is like `servers[0].name`. The `config` commands call this module.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final

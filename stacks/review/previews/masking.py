@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpuform.providers.catalog import load_lifecycle_class
-from gpuform.schemas.values import convert_leaves, is_secret_object
 from gpuform.providers.values import (
     SECRET_SIGNATURE,
     SIGNATURE_KEY,
@@ -18,6 +17,7 @@ from gpuform.providers.values import (
 )
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.safe_text import MASK
+from gpuform.schemas.values import convert_leaves, is_secret_object
 from gpuform.stacks.engine.state import ResourceState, decode_resource
 from gpuform.stacks.resource_rules import find_kind
 
