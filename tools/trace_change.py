@@ -3,8 +3,8 @@
 `python -m tools.trace_change` creates a project from a template in a temporary folder, applies it
 to the emulator, changes `num_gpus`, and traces `gpuform preview` and `gpuform up` in this process.
 It prints how many files of the packages run, how many functions, and how many pairs of files there
-are of which one calls the other. Imports and the emulator do not count. CONTRIBUTING.md has the
-figures.
+are of which one calls the other. Imports, comprehensions and the emulator do not count.
+CONTRIBUTING.md has the figures.
 """
 
 import contextlib
@@ -41,8 +41,7 @@ class Trace:
     def record(self, frame: FrameType, event: str, _argument: object) -> None:
         """Record a call of a function of the packages; the caller may be a library's callback."""
         code = frame.f_code
-        # The bodies of modules and classes, which imports run, have no CO_OPTIMIZED.
-        if event != "call" or not code.co_flags & CO_OPTIMIZED or not _is_counted(code.co_filename):
+        if event != "call" or not _is_function(code) or not _is_counted(code.co_filename):
             return
         self.files.add(code.co_filename)
         self.functions.add(code)
@@ -51,6 +50,13 @@ class Trace:
             caller = caller.f_back
         if caller is not None and caller.f_code.co_filename != code.co_filename:
             self.switches.add((caller.f_code.co_filename, code.co_filename))
+
+
+def _is_function(code: CodeType) -> bool:
+    """Return True for `def` and `lambda`, not for comprehensions, modules and classes."""
+    # The bodies of modules and classes, which imports run, have no CO_OPTIMIZED.
+    is_part = code.co_name.startswith("<") and code.co_name != "<lambda>"
+    return bool(code.co_flags & CO_OPTIMIZED) and not is_part
 
 
 def _is_counted(path: str) -> bool:
