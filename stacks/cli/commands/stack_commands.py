@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gpuform.providers.context import RunContext
+from gpuform.providers.context import CLOCK_VARIABLE, RunContext
 from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.commands.stack_data_commands import (
@@ -48,7 +48,7 @@ from gpuform.stacks.engine.stack import (
     rename_stack,
 )
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import Backend, add_backup_hint, build_full_name
+from gpuform.stacks.engine.store import Backend, Files, add_backup_hint, build_full_name
 from gpuform.stacks.multi_stack import read_workspace
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.operations.runs.recovery import add_adoption_answers, recover_leftovers
@@ -374,6 +374,13 @@ def _create_stack(
         record_environment(records, StackEnvironment(emulated=True, emulator=""))
     environment_text = " on the emulator" if emulate else ""
     session.screen.print(f"Created and selected stack {name}{environment_text}.")
+    # With an emulator's clock, the first run makes it a stack of the emulator.
+    is_real = not emulate and not session.environ.get(CLOCK_VARIABLE)
+    if is_real and isinstance(workspace.backend.storage, Files):
+        session.screen.warn(
+            f"warning: the state of {name} lies in a folder of this machine. Before it creates "
+            "anything real,\nmove it to a bucket: gpuform stack migrate URL"
+        )
 
 
 def _create_all_stacks(session: Session, provider: str | None, *, emulate: bool) -> None:

@@ -46,6 +46,26 @@ def test_stack_init_creates_and_selects_a_stack(run: Run, project: Path) -> None
     assert "gpuform stack select prod" in again.err
 
 
+@pytest.mark.parametrize(
+    ("flags", "clock", "is_warned"),
+    [((), "", True), (("--emulate",), "", False), ((), "http://127.0.0.1:9", False)],
+    ids=["real", "emulated", "emulator's clock"],
+)
+def test_stack_init_warns_of_a_local_state_on_real_platforms(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    clock: str,
+    is_warned: bool,
+) -> None:
+    monkeypatch.setenv("GPUFORM_CLOCK", clock)
+    created = run("stack", "init", "prod", *flags)
+    assert created.code == 0
+    warning = "warning: the state of prod lies in a folder of this machine"
+    assert (warning in created.err) is is_warned
+    assert ("gpuform stack migrate URL" in created.err) is is_warned
+
+
 @pytest.mark.usefixtures("terminal")
 def test_stack_init_asks_twice_for_a_new_passphrase(
     run: Run, monkeypatch: pytest.MonkeyPatch
