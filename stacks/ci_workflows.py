@@ -107,6 +107,9 @@ _CREDENTIALS: Final = (
     *("PULUMI_CONFIG_PASSPHRASE", "TOGETHER_API_KEY", "SCP_TF_ACCESS_KEY", "SCP_TF_SECRET_KEY"),
     *("TENSORONE_API_KEY", "AIOS_REGISTRY_URL", "AIOS_PARSER_URL", "LENS_URL", "LENS_TOKEN"),
 )
+_MAIN_FILES: Final[Mapping[CodeHostName, str]] = {
+    host: next(iter(paths)) for host, paths in _TEMPLATES_BY_PATH.items()
+}
 _ALLOWED_TEXT: Final = re.compile(r"[A-Za-z0-9_./ -]+")
 
 
@@ -149,7 +152,8 @@ class WorkflowSettings:
     """What decides the text of a set of workflows.
 
     With `rehearses` the plan of a pull request is rehearsed. With `every_stack` the workflows are
-    those of all stacks, and `stack` is not used. With `vendored` the jobs install
+    those of all stacks, and `stack` is not used. `label` is in the names of the files and jobs of a
+    further project or stack of the repository. With `vendored` the jobs install
     gpuform from a wheel in the project, and else the versions and hashes of requirements.lock.
     """
 
@@ -160,6 +164,7 @@ class WorkflowSettings:
     rehearses: bool = False
     vendored: bool = True
     every_stack: bool = False
+    label: str = ""
 
     @property
     def extras(self) -> list[str]:
@@ -174,7 +179,35 @@ def render_workflows(repository: Repository, settings: WorkflowSettings) -> dict
         EngineError: a name has characters that YAML would misread.
     """
     values = build_template_values(repository, settings)
-    return render_templates(settings.code_host, _TEMPLATES_BY_PATH[settings.code_host], values)
+    targets = {
+        _add_label(path, settings.label): template
+        for path, template in _TEMPLATES_BY_PATH[settings.code_host].items()
+    }
+    return render_templates(settings.code_host, targets, values)
+
+
+def choose_label(repository: Repository, settings: WorkflowSettings, project: str) -> str:
+    """Return the label of workflows beside those of another project or stack; empty without any.
+
+    `project` is the name of the project. A file that `gpuform new ci` has not written is no reason
+    for a label: the command refuses to overwrite it.
+    """
+    file = repository.root / _MAIN_FILES[settings.code_host]
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    folder = f'working-directory: "{repository.directory}"', f'cd "{repository.directory}"'
+    is_own = any(line in text for line in folder) and f"--stack '{settings.stack}'" in text
+    if is_own or "gpuform new ci" not in text:
+        return ""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", f"{project}-{settings.stack}")
+
+
+def _add_label(path: str, label: str) -> str:
+    """Return the path of a workflow with a label: `.github/workflows/gpuform-LABEL-drift.yml`."""
+    if not label:
+        return path
+    if path == ".gitlab-ci.yml":
+        return f".gitlab/gpuform-{label}.yml"
+    return path.replace("/gpuform", f"/gpuform-{label}")
 
 
 def build_template_values(
@@ -193,8 +226,14 @@ def build_template_values(
                 f"the {label} {value!r} cannot be written into a workflow",
                 hint="use letters, digits, spaces, hyphens, underscores, dots and slashes",
             )
+    suffix = f"-{settings.label}" if settings.label else ""
     return {
         "stack": stack,
+        "suffix": suffix,
+        "title": f" {settings.label}" if suffix else "",
+        "job_flag": f" --job gpuform-plan{suffix}" if suffix else "",
+        "defaults": f".gpuform{suffix}" if suffix else "default",
+        "extends": f"\n  extends: .gpuform{suffix}" if suffix else "",
         "rehearse_variable": " rehearse=yes" if settings.rehearses else "",
         "rehearse_flag": " ${rehearse:+--rehearse}" if settings.rehearses else "",
         "branch": branch,
@@ -310,7 +349,7 @@ def list_ci_checklist(settings: WorkflowSettings) -> list[str]:
         f"keys that may only read, of the repository, under the same names with {_READ_ONLY}",
         *list_identity_items(settings, ["gpuform"]),
         "PULUMI_CONFIG_PASSPHRASE, for all jobs: a preview decrypts configuration and state",
-        *list_rule_items(settings.code_host, branch),
+        *list_rule_items(settings.code_host, branch, settings.label),
     ]
 
 
@@ -337,12 +376,15 @@ def list_identity_items(settings: WorkflowSettings, environments: Sequence[str])
     ]
 
 
-def list_rule_items(code_host: CodeHostName, branch: str) -> list[str]:
+def list_rule_items(code_host: CodeHostName, branch: str, label: str = "") -> list[str]:
     """List the items of the checklist about rules of the branch and owners of files."""
     is_github = code_host == "github"
+    check = f"fresh-{label}" if label else "fresh"
+    included = f".gitlab-ci.yml: add `include: [{{local: {_add_label('.gitlab-ci.yml', label)}}}]`"
     return [
+        *([included] if label and not is_github else []),
         f"rule of the branch {branch}: "
-        + ("require the check fresh" if is_github else "pipelines must succeed")
+        + (f"require the check {check}" if is_github else "pipelines must succeed")
         + f", up-to-date branches or a merge {'queue' if is_github else 'train'}, and an approval "
         "of code owners",
         "CODEOWNERS: owners of workflows, gates, prices, policies, requirements and CODEOWNERS",

@@ -15,6 +15,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.stacks.code_hosts.client import CodeHostClient, CodeHostModel
 from gpuform.stacks.code_hosts.review_target import (
     CODE_HOST_NAMES,
+    PLAN_ARTIFACT,
     Comment,
     ReviewStatus,
     ReviewTarget,
@@ -83,7 +84,12 @@ class CommentApi(ABC, Generic[Item]):
             f"{self.name}: pull requests have no labels", hint="use --status instead of --label"
         )
 
-    def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:  # noqa: ARG002 - for subclasses
+    def fetch_reviewed_plan(
+        self,
+        commit: str,  # noqa: ARG002 - for subclasses
+        file_name: str,  # noqa: ARG002 - as above
+        job: str = PLAN_ARTIFACT,  # noqa: ARG002 - as above
+    ) -> bytes:
         """Raise GpuformError, unless overridden: no job of another pipeline gives its files."""
         raise GpuformError(
             f"{self.name}: gpuform cannot download the plan of a pull request",

@@ -113,7 +113,7 @@ class GitHub(CommentApi[GitHubComment]):
         }
         self.client.send("POST", f"{self._repository}/statuses/{self.place.commit}", body)
 
-    def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
+    def fetch_reviewed_plan(self, commit: str, file_name: str, job: str = PLAN_ARTIFACT) -> bytes:
         """Return the file from the newest plan artifact of the pull request's last commit.
 
         Only artifacts of runs of that commit count. `commit` serves to find a pull request of
@@ -124,7 +124,7 @@ class GitHub(CommentApi[GitHubComment]):
                 large one.
         """
         number, head = self._get_head(commit)
-        name = f"{PLAN_ARTIFACT}-{head}"
+        name = f"{job}-{head}"
         path = f"{self._repository}/actions/artifacts"
         listed = self.client.get(GitHubArtifacts, path, {"name": name, "per_page": "100"})
         # The name is anybody's to choose; the run of that commit is not.

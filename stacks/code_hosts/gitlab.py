@@ -79,7 +79,7 @@ class GitLab(CommentApi[GitLabNote]):
         }
         self.client.send("POST", f"{self._project}/statuses/{self.place.commit}", body)
 
-    def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
+    def fetch_reviewed_plan(self, commit: str, file_name: str, job: str = PLAN_ARTIFACT) -> bytes:
         """Return the file from the newest plan job in the newest pipeline that has such a job.
 
         Without the number of a merge request, it is the merged one that brought `commit` to its
@@ -99,10 +99,10 @@ class GitLab(CommentApi[GitLabNote]):
             jobs = self.client.iterate_items(
                 GitLabJob, f"{self._project}/pipelines/{pipeline.id}/jobs"
             )
-            plans = [job for job in jobs if job.name == PLAN_ARTIFACT]
+            plans = [candidate for candidate in jobs if candidate.name == job]
             if not plans:
                 continue  # a merge train's, which plans nothing
-            newest_job = max(plans, key=lambda job: job.id)
+            newest_job = max(plans, key=lambda candidate: candidate.id)
             # An older plan would be of other commits.
             if newest_job.status != "success":
                 raise GpuformError(
@@ -114,8 +114,7 @@ class GitLab(CommentApi[GitLabNote]):
                 f"{self._project}/jobs/{newest_job.id}/artifacts/{file_name}"
             )
         raise GpuformError(
-            f"GitLab: merge request !{number} has no job {PLAN_ARTIFACT}: there is no reviewed "
-            "plan",
+            f"GitLab: merge request !{number} has no job {job}: there is no reviewed plan",
             hint="run a pipeline of the merge request",
         )
 

@@ -85,8 +85,10 @@ class CodeHost(Protocol):
     def set_status(self, status: ReviewStatus) -> None:
         """Set the status of the pull request or of its last commit."""
 
-    def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
+    def fetch_reviewed_plan(self, commit: str, file_name: str, job: str = PLAN_ARTIFACT) -> bytes:
         """Return the plan file `file_name` that was reviewed at the pull request's last commit.
+
+        `job` is the name of the job or of the artifact that stores it.
 
         If the number of the pull request is unknown, it is the pull request that brought `commit`
         to its branch.

@@ -42,8 +42,9 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
         return
     for file in github:
         yield from _examine_github_jobs(file)
-    if gitlab.is_file():
-        yield from _examine_gitlab_jobs(gitlab)
+    for file in [gitlab, *sorted(root.glob(".gitlab/gpuform-*.yml"))]:
+        if file.is_file():
+            yield from _examine_gitlab_jobs(file)
     yield from _examine_owners(root, folder)
 
 
@@ -79,7 +80,13 @@ def _examine_github_jobs(file: Path) -> Iterator[Finding]:
 def _examine_gitlab_jobs(file: Path) -> Iterator[Finding]:
     """Yield whether jobs outside of an environment get read-only keys, and a finding on gates."""
     document: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    setup = yaml.safe_dump(document.get("default"), width=10_000)
+    # A further project of a repository has defaults of its own.
+    defaults = {
+        name: value
+        for name, value in document.items()
+        if name == "default" or name.startswith(".gpuform")
+    }
+    setup = yaml.safe_dump(defaults, width=10_000)
     if "CI_ENVIRONMENT_NAME" in setup and "_READ_ONLY" in setup:
         text = f"{file.name}: jobs outside of an environment get read-only keys alone"
         yield Finding(_AREA, Level.OK, text)

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from gpuform.stacks.ci_workflows import (
     Clouds,
     Repository,
     WorkflowSettings,
+    choose_label,
     render_workflows,
 )
 from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
@@ -263,6 +265,70 @@ def test_doctor_finds_what_an_edit_opens(root: Path, old: str, new: str, problem
     assert any(problem in text for text in problems), problems
 
 
+def render_one(
+    root: Path, host: CodeHostName, project: str, stack: str, backend: str = "s3://b"
+) -> dict[str, str]:
+    """Return the workflows of one stack beside those that the repository has."""
+    repository = Repository(root, root / "infra" / project)
+    settings = WorkflowSettings(host, stack, "main", Clouds.from_urls([backend]))
+    label = choose_label(repository, settings, project)
+    return render_workflows(repository, replace(settings, label=label))
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_a_second_project_adds_files_of_its_own_and_runs_beside_the_first(
+    root: Path, host: CodeHostName
+) -> None:
+    first = render_one(root, host, "network", "prod")
+    write_files(root, first, force=False)
+    assert render_one(root, host, "network", "prod").keys() == first.keys(), "the same again"
+    second = render_one(root, host, "cluster", "prod")
+    assert not first.keys() & second.keys()
+    assert all("cluster-prod" in path for path in second)
+    third = render_one(root, host, "network", "dev")
+    write_files(root, {**second, **third}, force=False)
+
+    names: list[str] = []
+    for files in (first, second, third):
+        documents = [yaml.safe_load(text) for text in files.values()]
+        groups = [document.get("concurrency", {}).get("group") for document in documents]
+        jobs = [job for _, job in iterate_jobs(files)]
+        own = [document.get("name") for document in documents] + groups
+        own += [
+            job.get("resource_group") or job.get("concurrency", {}).get("group") for job in jobs
+        ]
+        names += {name for name in own if name}
+    assert len(names) == len(set(names)), "groups of two projects would stop each other"
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_each_project_keeps_and_fetches_its_own_plan(root: Path, host: CodeHostName) -> None:
+    write_files(root, render_one(root, host, "network", "prod"), force=False)
+    text = "".join(render_one(root, host, "cluster", "prod").values())
+    assert text.count("--job gpuform-plan-cluster-prod") == text.count("gpuform fetch-plan")
+    kept = {
+        "github": "name: gpuform-plan-cluster-prod-${{",
+        "gitlab": "\ngpuform-plan-cluster-prod:",
+    }
+    assert kept[host] in text
+
+
+def test_jobs_of_a_second_project_on_gitlab_use_no_default_of_the_first(root: Path) -> None:
+    write_files(root, render_one(root, "gitlab", "network", "prod"), force=False)
+    (text,) = render_one(root, "gitlab", "cluster", "prod").values()
+    document = yaml.safe_load(text)
+    assert not {"default", "workflow", "stages"} & document.keys()
+    jobs = {name: job for name, job in document.items() if "script" in job}
+    assert len(jobs) == 8
+    assert {job["extends"] for job in jobs.values()} == {".gpuform-cluster-prod"}
+    assert 'cd "infra/cluster"' in document[".gpuform-cluster-prod"]["before_script"]
+
+
+def test_a_pipeline_that_gpuform_has_not_written_stays_the_reason_to_refuse(root: Path) -> None:
+    (root / ".gitlab-ci.yml").write_text("build: {script: make}\n")
+    assert list(render_one(root, "gitlab", "network", "prod")) == [".gitlab-ci.yml"]
+
+
 def list_variants(root: Path, host: CodeHostName) -> Iterator[dict[str, str]]:
     """Yield the workflows of all stacks and of one, of each backend, rehearsed and not."""
     for backend in BACKENDS:
@@ -271,6 +337,9 @@ def list_variants(root: Path, host: CodeHostName) -> Iterator[dict[str, str]]:
             clouds = Clouds.from_urls([backend, "hashivault://team"])
             settings = WorkflowSettings(host, "prod", "main", clouds, rehearses)
             yield render_workflows(Repository(root, root / "infra/network"), settings)
+            yield render_workflows(
+                Repository(root, root / "infra/cluster"), replace(settings, label="cluster-prod")
+            )
 
 
 @pytest.fixture(params=["actionlint", "zizmor"])

@@ -1,7 +1,7 @@
 """Run `gpuform new`: write a project from a template, with the workflow files of its CI."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ from gpuform.stacks.ci_workflows import (
     Clouds,
     Repository,
     WorkflowSettings,
+    choose_label,
     find_repository_root,
     list_ci_checklist,
 )
@@ -257,6 +258,7 @@ def _choose_stack(session: Session, directory: Path, options: WorkflowOptions) -
     provider = StackSettings.load(project, options.stack).secrets_provider
     clouds = Clouds.from_urls((backend, provider))
     settings = WorkflowSettings(forge, options.stack, options.branch, clouds, options.rehearse)
+    settings = replace(settings, label=choose_label(repository, settings, project.name))
     return _ChosenStacks(repository, settings, list_ci_checklist(settings), [backend])
 
 

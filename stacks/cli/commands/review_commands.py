@@ -23,7 +23,7 @@ from gpuform.stacks.cli.session import (
     open_session,
     write_review,
 )
-from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, ReviewFlags
+from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, PLAN_ARTIFACT, ReviewFlags
 
 if TYPE_CHECKING:
     from gpuform.stacks.code_hosts.review_target import ReviewTarget
@@ -329,10 +329,17 @@ def _write_job_summary(markdown: str, session: Session) -> None:
     metavar="PATH",
     help="The path of the plan in the job's artifact; default: the name of FILE.",
 )
+@click.option(
+    "--job",
+    default=PLAN_ARTIFACT,
+    metavar="NAME",
+    show_default=True,
+    help="The job (GitLab) or the artifact without its -SHA (GitHub) that stores the plan.",
+)
 @add_code_host_flags
 @add_common_flags
 def fetch_plan(
-    output: Path, commit: str | None, path: str | None, review_flags: ReviewFlags
+    output: Path, commit: str | None, path: str | None, job: str, review_flags: ReviewFlags
 ) -> None:
     """Download the reviewed plan of a pull request, to apply the plan.
 
@@ -359,7 +366,7 @@ def fetch_plan(
         if review_place.pull_request is None and not sha:
             raise click.UsageError("pass the pull request or the commit: --pull-request, --commit")
         with open_code_host(review_place, session.environ) as code_host:
-            content = code_host.fetch_reviewed_plan(sha, path or output.name)
+            content = code_host.fetch_reviewed_plan(sha, path or output.name, job)
         reviewed_plan = read_saved_plans("the job's artifact", content)
         write_plan(output, reviewed_plan)
         plans = reviewed_plan.plans if isinstance(reviewed_plan, StacksPlan) else (reviewed_plan,)
