@@ -138,15 +138,7 @@ class CertificationRunner:
             if gaps:
                 return self._test_nodes(known_outputs, machines, {gap.node for gap in gaps})
         except NotReady as error:
-            gap_outputs = {
-                "gaps": gaps,
-                "status": _format_status(
-                    select_current_evidence(known_outputs.evidence, machines), gaps
-                ),
-            }
-            last_outputs = known_outputs.model_copy(
-                update={**_build_readiness(error.reason), **gap_outputs}
-            )
+            last_outputs = _build_unready_outputs(known_outputs, machines, gaps, error.reason)
             raise type(error)(error.reason, last=last_outputs) from None
         evidence = select_current_evidence(known_outputs.evidence, machines)
         evidence_outputs = {
@@ -184,17 +176,21 @@ class CertificationRunner:
             jobs = self.tester.read_results(run)
         except UnreadableResult as error:  # the next run tests again
             gaps = find_evidence_gaps(machines, known.evidence, request.categories, known.failures)
-            gap_outputs = {
-                "gaps": gaps,
-                "status": _format_status(select_current_evidence(known.evidence, machines), gaps),
-            }
-            return known.model_copy(
-                update={**_build_readiness(error.message), **gap_outputs, "run": run.id}
-            )
-        machines_now, ended_at = (
-            self.list_machines(),
-            run.ended_at or format_moment(self.get_time()),
-        )
+            unready = _build_unready_outputs(known, machines, gaps, error.message)
+            return unready.model_copy(update={"run": run.id})
+        return self._judge_run(known, chosen, uncertified, run, jobs)
+
+    def _judge_run(
+        self,
+        known: CertificationOutputs,
+        chosen: Sequence[CertifiableNode],
+        uncertified: Collection[str],
+        run: CertificationRun,
+        jobs: Sequence[JobResult],
+    ) -> CertificationOutputs:
+        """Return the outputs after a run that tested the `chosen` nodes, with its new evidence."""
+        request, machines_now = self.request, self.list_machines()
+        ended_at = run.ended_at or format_moment(self.get_time())
         # A machine that was exchanged meanwhile is not the one that was tested.
         unchanged = {(machine.node, machine.machine) for machine in machines_now}
         tested = [machine for machine in chosen if (machine.node, machine.machine) in unchanged]
@@ -319,6 +315,17 @@ def _format_status(evidence: Sequence[NodeEvidence], gaps: Sequence[Gap]) -> str
 def _build_readiness(reason: str = "") -> dict[str, Any]:
     """Return the outputs `ready` and `not_ready_reason`; ready if `reason` is empty."""
     return {"ready": not reason, "not_ready_reason": reason or None}
+
+
+def _build_unready_outputs(
+    known: CertificationOutputs,
+    machines: Sequence[CertifiableNode],
+    gaps: list[Gap],
+    reason: str,
+) -> CertificationOutputs:
+    """Return the known outputs with the gaps, and not ready for the reason."""
+    status = _format_status(select_current_evidence(known.evidence, machines), gaps)
+    return known.model_copy(update={**_build_readiness(reason), "gaps": gaps, "status": status})
 
 
 def _choose_machines(

@@ -98,41 +98,12 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
     Raises:
         GpuformError: a node that a person requests to repair cannot be repaired as requested.
     """
-    stored_inputs, rules = extract_inputs(kind, old), get_field_rules(kind.inputs)
-    unreadable_fields = {
-        name
-        for name, field in kind.inputs.model_fields.items()
-        if (field.is_required() or name == kind.import_field)
-        and rules[name].write_only
-        and name not in stored_inputs
-    }
-
-    def classify_change(change: FieldChange) -> FieldChange:
-        only_recorded = partial(replace, change, state_only=True)
-        if rules[change.path.split(".")[0].split("[")[0]].state_only:
-            return only_recorded(because="a setting of gpuform: not sent to the platform")
-        # An import cannot read the value: a replacement because of it would destroy the imported
-        # object.
-        if change.path in unreadable_fields:
-            because = "recorded in the state: the platform does not return the value"
-            return only_recorded(replaces=False, because=because)
-        observed_output = rules[change.path].observed_as if change.path in rules else ""
-        if (
-            observed_output
-            and change.after is not None
-            and change.after == old.get(observed_output)
-        ):
-            return only_recorded(
-                replaces=False, because="recorded in the state: the platform already has the value"
-            )
-        return change
-
+    stored_inputs = extract_inputs(kind, old)
     current = apply_running_hours(kind, old, declared)
     # Parsing is expensive, and most often the old declaration equals the new one.
     previous = declared if stored_inputs == declared else parse_inputs(kind, stored_inputs)
     planned = {*kind.planned_fields, *kind.hooks.list_planned_fields(current)}
     before, after = (_drop_fields(values, planned) for values in (previous, current))
-    field_changes_found = field_changes(kind.inputs, before, after)
     resting = (
         [_describe_rest(kind.power, old, declared)]
         if kind.power and current is not declared
@@ -144,7 +115,10 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
         )
     )
     visible_changes = [
-        *map(classify_change, field_changes_found),
+        *(
+            _mark_recorded(kind, old, stored_inputs, change)
+            for change in field_changes(kind.inputs, before, after)
+        ),
         *kind.hooks.find_planned_changes(old, current),
     ]
     # A new object has no values of the old one, so undeclared values mean something else now.
@@ -154,6 +128,32 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
             _adjust_for_replacement(visible_changes, field_changes(kind.inputs, before, after))
         )
     return [*visible_changes, *resting, *repairs]
+
+
+def _mark_recorded(
+    kind: Traits, old: Properties, stored_inputs: Properties, change: FieldChange
+) -> FieldChange:
+    """Return the change of a field, with a reason if the change is only recorded in the state.
+
+    `compare_inputs` says which changes these are.
+    """
+    rules = get_field_rules(kind.inputs)
+    only_recorded = partial(replace, change, state_only=True)
+    if rules[change.path.split(".")[0].split("[")[0]].state_only:
+        return only_recorded(because="a setting of gpuform: not sent to the platform")
+    field = kind.inputs.model_fields.get(change.path)
+    is_needed = field is not None and (field.is_required() or change.path == kind.import_field)
+    # An import cannot read the value: a replacement because of it would destroy the imported
+    # object.
+    if is_needed and rules[change.path].write_only and change.path not in stored_inputs:
+        because = "recorded in the state: the platform does not return the value"
+        return only_recorded(replaces=False, because=because)
+    observed_output = rules[change.path].observed_as if change.path in rules else ""
+    if observed_output and change.after is not None and change.after == old.get(observed_output):
+        return only_recorded(
+            replaces=False, because="recorded in the state: the platform already has the value"
+        )
+    return change
 
 
 def _adjust_for_replacement(

@@ -36,6 +36,7 @@ from gpuform.stacks.engine.stack.workspace import (
 from gpuform.stacks.engine.state import (
     Checkpoint,
     Journal,
+    Log,
     Manifest,
     OrphanedJournal,
     RecoveredState,
@@ -418,35 +419,44 @@ class Workspace:
             snapshot = Snapshot.from_json(checkpoint, reader)
             edits.check(snapshot)
         log = self.backend.open_journal(self.project.name, name)
-        recovered = (
-            journal.recover(log, data, snapshot, reader)
-            if with_journal
-            else RecoveredState(snapshot)
-        )
-        snapshot = recovered.snapshot
+        recovered = RecoveredState(snapshot)
+        if with_journal:
+            recovered = journal.recover(log, data, snapshot, reader)
+        recovered.snapshot.secrets_provider = crypter.provider
         if recovered.changes:
-            edits.check(snapshot)
-        snapshot.secrets_provider = crypter.provider
-        if exclusive and recovered.changes:
-            data = snapshot.to_json(crypter)
-            self.backend.write(self.project.name, name, data)
-        if exclusive and not recovered.orphaned_journals:
-            # After the write: a crash before only applies the journal once more. Orphaned journals
-            # stay until their objects are recovered.
-            log.remove()
+            edits.check(recovered.snapshot)
+        if exclusive:
+            data = self._store_recovered(name, recovered, crypter, log) or data
         return Stack(
             self.project,
             self.backend,
             name,
             settings,
             crypter,
-            snapshot,
+            recovered.snapshot,
             passphrase,
             journal.compute_digest(data),
             RunContext(self.environ),
             recovered.changes,
             recovered.orphaned_journals,
         )
+
+    def _store_recovered(
+        self, name: str, recovered: RecoveredState, crypter: SecretsManager, log: Log
+    ) -> bytes | None:
+        """Write a state with the changes of its journal, remove the journal, and return the state.
+
+        Returns None without changes.
+        """
+        data = None
+        if recovered.changes:
+            data = recovered.snapshot.to_json(crypter)
+            self.backend.write(self.project.name, name, data)
+        if not recovered.orphaned_journals:
+            # After the write: a crash before only applies the journal once more. Orphaned journals
+            # stay until their objects are recovered.
+            log.remove()
+        return data
 
     def finish_secrets_change(self, name: str, *, exclusive: bool) -> None:
         """Finish an interrupted change of the secrets provider, if there was one.

@@ -106,11 +106,7 @@ def run_operation(
     workspace, name = selected.workspace, selected.name
     if workspace.project.required_version:
         require_version(workspace.project.required_version, "Pulumi.yaml")
-    if options.plan is not None:
-        project = workspace.project.name
-        saved_plan = SavedPlan.read(options.plan, project, name, options.operation)
-    if options.digest is not None:
-        require_digest(saved_plan, options.digest)
+    saved_plan = _read_saved_plan(selected, options, saved_plan)
     if saved_plan is not None:
         options = saved_plan.merge_options(options)
     # After the plan, which has its own value.
@@ -167,6 +163,22 @@ def run_operation(
         workspace.remove(name, force=False, timeout=selected.build_lock_timeout(callbacks.warn))
         callbacks.report(f"Removed stack {name}.")
     return result
+
+
+def _read_saved_plan(
+    selected: SelectedStack, options: RunOptions, saved_plan: SavedPlan | None
+) -> SavedPlan | None:
+    """Return the plan of the file `options.plan`, else `saved_plan`, with the required digest.
+
+    Raises:
+        EngineError: the file cannot be used, or the plan has another digest than `options.digest`.
+    """
+    if options.plan is not None:
+        project = selected.workspace.project.name
+        saved_plan = SavedPlan.read(options.plan, project, selected.name, options.operation)
+    if options.digest is not None:
+        require_digest(saved_plan, options.digest)
+    return saved_plan
 
 
 def _find_rehearsal(
