@@ -21,6 +21,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from gpuform.stacks.engine.errors import EngineError
 
 _DISTRIBUTION: Final = "gpuform"
@@ -287,6 +290,32 @@ def _find_uv(environ: Mapping[str, str]) -> str:
             hint="install it: pip install uv; or keep a wheel in git: --vendor",
         )
     return program
+
+
+def find_unlocked(project: Path) -> list[str]:
+    """List the packages in a project's requirements.txt that its requirements.lock does not have.
+
+    Without a lock file the list is empty.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if not (project / LOCK_FILE).is_file() or not (project / REQUIREMENTS_FILE).is_file():
+        return []
+    required, locked = (
+        set(_iterate_names((project / name).read_text(encoding="utf-8")))
+        for name in (REQUIREMENTS_FILE, LOCK_FILE)
+    )
+    return sorted(required - locked)
+
+
+def _iterate_names(requirements: str) -> Iterator[str]:
+    """Yield the normalized names of required packages; flags, files and URLs have none."""
+    for line in requirements.splitlines():
+        try:
+            yield canonicalize_name(Requirement(line.partition(" #")[0].rstrip("\\ ")).name)
+        except InvalidRequirement:
+            continue
 
 
 def _require_hashes(lock: str) -> None:

@@ -91,8 +91,16 @@ def write_project(directory: Path, files: Mapping[str, str], *, force: bool) -> 
     write_files(directory, files, force=force)
 
 
-def write_files(directory: Path, files: Mapping[str, str], *, force: bool) -> None:
+def write_files(
+    directory: Path,
+    files: Mapping[str, str],
+    *,
+    force: bool,
+    hint: str = "rerun the command and pass --force to accept and create",
+) -> None:
     """Write the files into a folder, which may have other files.
+
+    `hint` is that of the error about existing files.
 
     Raises:
         ProjectExists: a file of these names exists, and `force` is not set. Nothing is written.
@@ -103,8 +111,7 @@ def write_files(directory: Path, files: Mapping[str, str], *, force: bool) -> No
         if existing_names:
             lines = "".join(f"\n  overwrite   {name}" for name in existing_names)
             raise ProjectExists(
-                f"creating this template will make changes to existing files:{lines}",
-                hint="rerun the command and pass --force to accept and create",
+                f"creating this template will make changes to existing files:{lines}", hint=hint
             )
     try:
         for name, content in files.items():

@@ -5,13 +5,19 @@ checklist that `gpuform new ci` prints.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from gpuform.stacks.ci_requirements import LOCK_FILE, REQUIREMENTS_FILE
+from gpuform.stacks.ci_requirements import (
+    LOCK_FILE,
+    REQUIREMENTS_FILE,
+    UPGRADE_COMMAND,
+    find_unlocked,
+)
+from gpuform.stacks.ci_upgrade import CiRecord, get_version
 from gpuform.stacks.ci_workflows import (
     READING_ENVIRONMENTS,
     WRITING_NAMES,
@@ -45,7 +51,11 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
     for file in [gitlab, *sorted(root.glob(".gitlab/gpuform-*.yml"))]:
         if file.is_file():
             yield from _examine_gitlab_jobs(file)
-    yield from _examine_owners(root, folder)
+    # The files may also be above the project, in the folder of all stacks.
+    folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
+    for candidate in folders:
+        yield from _examine_versions(candidate)
+    yield from _examine_owners(root, folders)
 
 
 def _examine_github_jobs(file: Path) -> Iterator[Finding]:
@@ -107,7 +117,19 @@ def _examine_gates(label: str, steps: object) -> Iterator[Finding]:
         yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
 
 
-def _examine_owners(root: Path, folder: Path) -> Iterator[Finding]:
+def _examine_versions(folder: Path) -> Iterator[Finding]:
+    """Yield a finding for workflows of another gpuform, and one for requirements without a lock."""
+    for workflow_set in CiRecord.load(folder).sets:
+        if workflow_set.version != get_version():
+            name = Path(next(iter(workflow_set.files))).name
+            text = f"{name} is of gpuform {workflow_set.version}, and this is {get_version()}"
+            yield Finding(_AREA, Level.WARNING, text, f"change it: `{UPGRADE_COMMAND}`")
+    if unlocked := find_unlocked(folder):
+        text = f"{folder / LOCK_FILE} does not lock {', '.join(unlocked)}: the jobs lack it"
+        yield Finding(_AREA, Level.PROBLEM, text, f"lock it: `{UPGRADE_COMMAND}`")
+
+
+def _examine_owners(root: Path, folders: Sequence[Path]) -> Iterator[Finding]:
     """Yield whether CODEOWNERS names the files that decide about rights and gates."""
     files = [root / name for name in _OWNERS_FILES]
     owned = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
@@ -115,8 +137,6 @@ def _examine_owners(root: Path, folder: Path) -> Iterator[Finding]:
         line.split()[0] for text in owned for line in text.splitlines() if len(line.split()) > 1
     ]
     workflows = ".gitlab-ci.yml" if (root / ".gitlab-ci.yml").is_file() else ".github"
-    # The files may also be above the project, in the folder of all stacks.
-    folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
     others = [
         name
         for name in (LOCK_FILE, STACKS_FILE)

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from gpuform.stacks.ci_upgrade import CiRecord, UpgradeConflict, plan_upgrade
 from gpuform.stacks.ci_workflows import Repository
 from gpuform.stacks.cli.app import cli
+from gpuform.stacks.doctor.ci_files import examine_ci_files
 from gpuform.stacks.engine.errors import EngineError
 
 WORKFLOW = ".github/workflows/gpuform.yml"
@@ -171,6 +172,28 @@ def test_without_a_record_an_upgrade_is_refused(root: Path, invoke: Invoke) -> N
     assert ended.exit_code == 1
     assert ".gpuform-ci.yaml is missing" in ended.output
     assert "gpuform new ci --force" in ended.output
+
+
+def test_a_second_run_names_the_upgrade(written: Path, invoke: Invoke) -> None:
+    ended = invoke("--forge", "github")
+    assert ended.exit_code == 1
+    assert "--force replaces them; `gpuform new ci --upgrade` keeps your edits" in ended.output
+
+
+def test_doctor_finds_workflows_of_another_version_and_packages_without_a_lock(
+    written: Path,
+) -> None:
+    pretend_older(written, RETENTION, "retention-days: 7")
+    project = written / "infra"
+    (project / "requirements.txt").write_text("# mine\n-c other.txt\nTiny_Thing>=1 # why\nbig\n")
+    (project / "requirements.lock").write_text("big==1 \\\n    --hash=sha256:aa\n")
+
+    findings = {finding.text: finding.remedy for finding in examine_ci_files(project)}
+
+    remedy = "`gpuform new ci --upgrade`"
+    assert findings["gpuform.yml is of gpuform 0.0.9, and this is 0.1.0"] == f"change it: {remedy}"
+    lock = project / "requirements.lock"
+    assert findings[f"{lock} does not lock tiny-thing: the jobs lack it"] == f"lock it: {remedy}"
 
 
 @pytest.mark.parametrize("text", ["sets: [{version: 1.0, colour: red}]", "a: [", "- 1"])

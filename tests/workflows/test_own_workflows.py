@@ -3,6 +3,7 @@
 import re
 import tomllib
 import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,17 @@ def test_a_workflow_is_valid_and_pins_actions_and_has_read_permission(file: Path
     assert load_workflow(file.stem)["permissions"] == {"contents": "read"}
     # The reusable workflow gets those of its caller, by name.
     assert ("secrets." in file.read_text()) is (file.stem == "plan")
+
+
+@pytest.mark.slow
+def test_linters_find_nothing_in_the_projects_own_files(
+    lint: Callable[[Sequence[Path]], str], tmp_path: Path
+) -> None:
+    assert lint([*FILES, ROOT / "action.yml"]) == ""
+    broken = tmp_path / ".github/workflows/broken.yml"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("on: pull_request_target\njobs: {a: {runs-on: x, steps: [{uses: a/b@v1}]}}\n")
+    assert lint([broken])
 
 
 def test_the_release_publishes_only_the_checked_build() -> None:

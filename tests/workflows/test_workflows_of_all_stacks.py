@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -336,34 +336,24 @@ def list_variants(root: Path, host: CodeHostName) -> Iterator[dict[str, str]]:
             yield render(root, host, backend, rehearses=rehearses)
             clouds = Clouds.from_urls([backend, "hashivault://team"])
             settings = WorkflowSettings(host, "prod", "main", clouds, rehearses)
+            settings = replace(settings, vendored=rehearses)
             yield render_workflows(Repository(root, root / "infra/network"), settings)
             yield render_workflows(
                 Repository(root, root / "infra/cluster"), replace(settings, label="cluster-prod")
             )
 
 
-@pytest.fixture(params=["actionlint", "zizmor"])
-def linter(request: pytest.FixtureRequest) -> str:
-    """Return the path of a linter of workflows; the test is skipped where it is not installed."""
-    name: str = request.param
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"{name} is not installed")
-    return path
-
-
 @pytest.mark.slow
-def test_linters_of_workflows_find_nothing(root: Path, linter: str) -> None:
+def test_linters_of_workflows_find_nothing(
+    root: Path, lint: Callable[[Sequence[Path]], str]
+) -> None:
     folder = root / "linted"
     for number, files in enumerate(list_variants(root, "github")):
         for path, text in files.items():
             file = folder / str(number) / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-    files = sorted(map(str, folder.glob("*/.github/workflows/*.yml")))
-    flags = ["--offline", "--no-progress"] if linter.endswith("zizmor") else []
-    ran = subprocess.run([linter, *flags, *files], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert lint(sorted(folder.glob("*/.github/workflows/*.yml"))) == ""
 
 
 @pytest.mark.slow

@@ -218,7 +218,8 @@ def write_ci_workflows(
         repository, settings, session.environ, vendor=options.vendor
     )
     files = record.sets[-1].files
-    write_files(repository.root, files, force=force)
+    hint = "--force replaces them; `gpuform new ci --upgrade` keeps your edits"
+    write_files(repository.root, files, force=force, hint=hint)
     others = [*requirements.write(repository.project), record.save(repository.project)]
     for name in [*files, *(str(file.relative_to(repository.root)) for file in others)]:
         session.screen.print(f"Wrote in {repository.root}: {name}")
@@ -300,8 +301,10 @@ def _print_vendor_reason(session: Session, requirements: Requirements) -> None:
 def _reject_settings(session: Session) -> None:
     """Raise UsageError if flags beside --upgrade would change the recorded settings."""
     context = click.get_current_context()
-    names = ("forge", "branch", "backend", "rehearse", "force", "python", "name", "description")
-    names = (*names, "every_stack")
+    names = (
+        *("forge", "branch", "backend", "rehearse", "force", "python", "name", "description"),
+        "every_stack",
+    )
     given = [
         name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
