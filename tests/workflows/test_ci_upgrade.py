@@ -175,7 +175,7 @@ def test_without_a_record_an_upgrade_is_refused(root: Path, invoke: Invoke) -> N
 
 
 def test_a_second_run_names_the_upgrade(written: Path, invoke: Invoke) -> None:
-    ended = invoke("--forge", "github")
+    ended = invoke("--forge", "github", "--stack", "dev")
     assert ended.exit_code == 1
     assert "--force replaces them; `gpuform new ci --upgrade` keeps your edits" in ended.output
 
