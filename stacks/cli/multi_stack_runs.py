@@ -65,7 +65,12 @@ def run_command(
             raise click.UsageError(f"{flag} is for one stack: it cannot be combined with --all")
     require_answerable(arguments, session.screen)
     runs_programs = options.operation == "update"
-    order, names = order_stacks(session, multi_stack_flags.filters, runs_programs=runs_programs)
+    order, names = order_stacks(
+        session,
+        multi_stack_flags.filters,
+        runs_programs=runs_programs,
+        applies_plan=options.plan is not None and not options.preview_only,
+    )
     # A filter by a git diff may match nothing: a CI job succeeds then.
     if not names:
         session.screen.print("No stack is affected: nothing to do.")

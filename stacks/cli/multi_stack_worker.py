@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from io import TextIOBase
 from pathlib import Path
@@ -383,6 +383,7 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
         saved_plan = SavedPlan.from_plan(
             Path(task.source), task.plan, project, selected.name, operation
         )
+        saved_plan = replace(saved_plan, can_continue=task.continues_plan)
     result = run_reported_operation(selected, options, callbacks, saved_plan, task.subject)
     if options.preview_only:
         return _report_plan(result, channel.planned_with, task.part_facts)

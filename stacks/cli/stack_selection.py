@@ -39,11 +39,20 @@ class ChosenStacks:
 
 
 def order_stacks(
-    session: Session, filters: Sequence[str], *, runs_programs: bool
+    session: Session, filters: Sequence[str], *, runs_programs: bool, applies_plan: bool = False
 ) -> tuple[StackOrder, set[str]]:
-    """Return `order_workspace` of the current folder and of the session's --stack."""
+    """Return `order_workspace` of the current folder and of the session's --stack.
+
+    `applies_plan` is True for the apply of a saved plan.
+    """
     return order_workspace(
-        Path.cwd(), session.environ, filters, session.stack, runs_programs=runs_programs
+        Path.cwd(),
+        session.environ,
+        filters,
+        session.stack,
+        runs_programs=runs_programs,
+        # A machine that applies some of a thousand stacks reads the files of these alone.
+        has_plan=applies_plan and (session.stack is not None or bool(filters)),
     )
 
 

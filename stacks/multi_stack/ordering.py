@@ -107,10 +107,13 @@ def order_workspace(
     stack: str | None,
     *,
     runs_programs: bool,
+    has_plan: bool = False,
 ) -> tuple[StackOrder, set[str]]:
     """Return the order of all stacks of the workspace around `folder`, and the chosen names.
 
     `filters` have the forms of --filter; `stack` chooses the stacks of this name in all projects.
+    `has_plan` is True for some stacks of a saved plan, which has their order: where no filter needs
+    the files of the stacks, the files are not read, and the result has no dependencies.
     `runs_programs` is True for operations that run the stacks' programs. For others, problems in a
     stack's program are ignored: they must not keep the stack from being destroyed. No name is
     chosen if a git diff changes no stack, or if `stack` and the filters have none in common.
@@ -119,7 +122,11 @@ def order_workspace(
         MultiStackError: the stacks cannot be ordered, or a filter or `stack` matches no stack.
     """
     problems, program_problems = Diagnostics(), Diagnostics()
-    order = StackOrder.from_workspace(find_workspace(folder, environ, problems), program_problems)
+    workspace = find_workspace(folder, environ, problems)
+    if has_plan and not any(it.startswith(("[", _DEPENDANTS)) for it in filters):
+        order = StackOrder(workspace, {name: {} for name in workspace.stacks}, {}, {})
+    else:
+        order = StackOrder.from_workspace(workspace, program_problems)
     if runs_programs:
         problems.extend(program_problems)
     if problems:

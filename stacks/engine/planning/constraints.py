@@ -146,9 +146,10 @@ class PlanConstraint:
                 changes.setdefault(change.urn, []).extend(change.changes)
         return cls(plan.basis, changes, digest, bool(plan.stack_references))
 
-    def find_basis_changes(self, now: Basis) -> Iterator[str]:
+    def find_basis_changes(self, now: Basis, *, compares_state: bool = True) -> Iterator[str]:
         """Yield one message per part of state and configuration changed since the plan.
 
+        Without `compares_state` only the configuration is compared.
         After a change of the passphrase no digest can be compared; then the only message says so.
         """
         # Digests are keyed with the stack's passphrase, so that nobody can try values against a
@@ -156,7 +157,8 @@ class PlanConstraint:
         if now.key != self.basis.key:
             yield "the passphrase of the stack changed"
             return
-        for urn, kind in _compare_mappings(self.basis.state, now.state):
+        states = _compare_mappings(self.basis.state, now.state) if compares_state else ()
+        for urn, kind in states:
             yield f"state of {urn} {_STATE_CHANGE_WORDS[kind]} since the plan"
         for key, kind in _compare_mappings(self.basis.config, now.config):
             yield f"configuration key {key} {_CONFIG_CHANGE_WORDS[kind]} since the plan"

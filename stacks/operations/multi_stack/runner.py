@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers import permissions
@@ -15,9 +16,15 @@ from gpuform.providers.context import get_run_context
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.gates.evaluating import allow_gates
 from gpuform.stacks.multi_stack import StackOrder, find_cycles, sort_by_dependencies
+from gpuform.stacks.operations.multi_stack.applied_parts import (
+    find_apply_order,
+    format_stack_name,
+    list_applied_names,
+    require_upstream_applied,
+    select_planned_names,
+)
 from gpuform.stacks.operations.multi_stack.combined_plan import (
     assign_permissions,
     evaluate_workspace_gates,
@@ -137,7 +144,11 @@ def run_multi_stack(
     names = [name for name in order.workspace.stacks if name in options.names]
     saved_plan = None if options.run.plan is None else read_stacks_plan(options.run.plan)
     if saved_plan is not None:
-        names = _select_planned_names(saved_plan, order, options, names)
+        path, environ = Path(str(options.run.plan)), get_run_context().environ
+        names = select_planned_names(
+            path, saved_plan, order.workspace, options.run.operation, names
+        )
+        require_upstream_applied(path, saved_plan, order.workspace, names, environ)
     with _open_run(order, options, callbacks, names, saved_plan) as multi_stack_run:
         return multi_stack_run.run()
 
@@ -202,66 +213,6 @@ def _get_permissions(options: RunOptions) -> frozenset[str]:
     return get_run_context().with_permissions(options.allow).permissions
 
 
-def _select_planned_names(
-    saved_plan: StacksPlan,
-    order: StackOrder,
-    options: MultiStackOptions,
-    chosen_names: Sequence[str],
-) -> list[str]:
-    """Return the chosen stacks of the saved plan.
-
-    Raises:
-        PlanRefused: the plan belongs to another workspace or operation (an update takes any), or a
-            chosen stack was planned with the outputs of one that is not chosen.
-    """
-    names = [_format_stack_name(plan) for plan in saved_plan.plans]
-    missing = [name for name in names if name not in order.workspace.stacks]
-    if missing:
-        raise PlanRefused(
-            f"{options.run.plan} contains stacks that do not belong to this workspace: "
-            f"{', '.join(missing)}",
-            hint="apply the plan in the folder where you made it: the folder of stacks.yaml, or "
-            "of the projects",
-        )
-    planned = saved_plan.plans[0].operation
-    if options.run.operation not in ("update", planned):
-        raise PlanRefused(
-            f"{options.run.plan} is a plan of another operation: {planned}",
-            hint=f"apply it with `gpuform up --all --plan {options.run.plan}`",
-        )
-    selected_names = [name for name in names if name in chosen_names]
-    _require_planned_together(saved_plan, selected_names, options)
-    return selected_names
-
-
-def _require_planned_together(
-    saved_plan: StacksPlan, selected_names: Collection[str], options: MultiStackOptions
-) -> None:
-    """Raise PlanRefused if a selected plan used the outputs of an unselected or replaced plan."""
-    seals = {
-        build_full_name(plan.project, plan.stack): plan.basis.seal if plan.basis else ""
-        for plan in saved_plan.plans
-        if _format_stack_name(plan) in selected_names
-    }
-    for plan in saved_plan.plans:
-        if _format_stack_name(plan) not in selected_names:
-            continue
-        for stack, seal in plan.planned_with.items():
-            if seals.get(stack) != seal:
-                other = stack.removeprefix("organization/")
-                raise PlanRefused(
-                    f"the plan of {_format_stack_name(plan)} uses the planned outputs of "
-                    f"{other}, but {other} is not selected, or was planned again",
-                    hint=f"apply the complete plan {options.run.plan}, or make a new plan of the "
-                    "selected stacks",
-                )
-
-
-def _format_stack_name(plan: Plan) -> str:
-    """Return the stack's name with its project: `<project>/<stack>`."""
-    return f"{plan.project}/{plan.stack}"
-
-
 @dataclass(slots=True)
 class _MultiStackRun:
     order: StackOrder
@@ -294,9 +245,8 @@ class _MultiStackRun:
                     self.callbacks.show_plan(plan)
                 reason = ExitReason.CANCELLED if is_cancelled else ExitReason.FAILED
                 return MultiStackResult(reason, plan, results)
-        else:
-            plan = self._select_plans(plan)
-        # Also for a saved plan: gates of today judge it.
+        # Also for a saved plan: gates of today judge it, and all of it: else one stack after the
+        # other would pass them.
         plan = evaluate_workspace_gates(
             plan,
             self.order.workspace,
@@ -304,6 +254,8 @@ class _MultiStackRun:
             get_run_context().environ,
             options.gates_from,
         )
+        if self.saved_plan is not None and not options.preview_only:
+            plan = self._select_plans(plan)
         self.callbacks.show_plan(plan)
         stop_reason = self._find_stop_reason(plan)
         if options.preview_only:
@@ -329,11 +281,11 @@ class _MultiStackRun:
         """
         run = self.options.run
         saved_plans = self.saved_plan.plans if self.saved_plan is not None else ()
-        plans = {_format_stack_name(stack_plan): stack_plan for stack_plan in saved_plans}
+        plans = {format_stack_name(stack_plan): stack_plan for stack_plan in saved_plans}
         operation = saved_plans[0].operation if saved_plans else run.operation
         uses_planned_outputs = operation == "update"
         dependencies = (
-            self._find_dependencies({})
+            self._find_dependencies()
             if uses_planned_outputs
             else {name: set[str]() for name in self.names}
         )
@@ -364,7 +316,7 @@ class _MultiStackRun:
             return task.model_copy(update=updates)
 
         results, is_cancelled = self._run_schedule(
-            dependencies, processors, build_task, preview=True
+            dependencies, processors, build_task, self.options.planned, preview=True
         )
         return {name: results[name] for name in self.names}, is_cancelled
 
@@ -405,20 +357,19 @@ class _MultiStackRun:
         return MultiStackResult(reason, plan, results)
 
     def _select_plans(self, plan: StacksPlan) -> StacksPlan:
-        """Return the saved plan reduced to the chosen stacks, without results of gates.
+        """Return the saved plan reduced to the chosen stacks.
 
         Raises:
             PlanRefused: no planned stack is chosen.
         """
         selected_plans = tuple(
-            stack_plan for stack_plan in plan.plans if _format_stack_name(stack_plan) in self.names
+            stack_plan for stack_plan in plan.plans if format_stack_name(stack_plan) in self.names
         )
         if not selected_plans:
             raise PlanRefused(
                 f"{self.options.run.plan} contains none of the stacks that --filter selects"
             )
-        # Gates over all stacks were evaluated over the complete plan, and are evaluated again.
-        return plan.model_copy(update={"plans": selected_plans, "gates": None})
+        return plan.model_copy(update={"plans": selected_plans})
 
     def _find_stop_reason(self, plan: StacksPlan) -> ExitReason | None:
         """Return POLICY_VIOLATION or UNCHECKED if gates or skipped checks stop the plan.
@@ -441,10 +392,13 @@ class _MultiStackRun:
     def _apply(self, plan: StacksPlan) -> MultiStackResult:
         """Apply the plans in order of dependencies.
 
+        Of a saved plan with more stacks, the plans that were applied already are left out, and
+        those that a lost run has begun are continued.
+
         Raises:
             EngineError: the stacks depend on each other in a cycle; nothing was changed.
         """
-        plans = {_format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
+        plans = {format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
         run = self.options.run
         reviewed = run.plan is not None or self.callbacks.confirm is not None
         source = str(run.plan or "of all stacks")
@@ -452,8 +406,14 @@ class _MultiStackRun:
         def build_task(name: str) -> Task:
             stack_plan = plans[name]
             task_options: dict[str, Any] = {"operation": stack_plan.operation, "reviewed": reviewed}
-            return self._build_task(name, task_options, plan=stack_plan, source=source)
+            task = self._build_task(name, task_options, plan=stack_plan, source=source)
+            return task.model_copy(update={"continues_plan": is_part})
 
+        is_part = self.saved_plan is not None and len(plans) < len(self.saved_plan.plans)
+        applied = {
+            name: TaskResult(code=0, reason=ExitReason.SUCCEEDED, summary="it was applied before")
+            for name in self._list_applied_names(is_part=is_part)
+        }
         dependencies = self._find_apply_order(plans)
         # References found by the plans may close a cycle that the files do not show.
         for cycle in find_cycles(dependencies):
@@ -463,8 +423,9 @@ class _MultiStackRun:
                 hint="run one of these stacks alone first, in its folder",
             )
         results, is_cancelled = self._run_schedule(
-            dependencies, _APPLIED_AT_ONCE, build_task, preview=False
+            dependencies, _APPLIED_AT_ONCE, build_task, applied, preview=False
         )
+        results = {name: results[name] for name in plans}
         return MultiStackResult(self._choose_reason(results, is_cancelled, plan), plan, results)
 
     def _choose_reason(
@@ -485,51 +446,35 @@ class _MultiStackRun:
         unexpected = self.options.run.expect_no_changes and plan.has_changes
         return ExitReason.UNEXPECTED_CHANGES if unexpected else ExitReason.SUCCEEDED
 
+    def _list_applied_names(self, *, is_part: bool) -> list[str]:
+        """Return the chosen stacks that an earlier run of the same part has applied."""
+        if self.saved_plan is None or not is_part:
+            return []
+        environ = get_run_context().environ
+        return list_applied_names(self.saved_plan, self.order.workspace, self.names, environ)
+
     def _find_apply_order(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
-        """Return, for each stack, the stacks to apply before.
+        """Return, for each chosen stack with a plan, the stacks to apply before."""
+        chosen_plans = {name: plans[name] for name in self.names if name in plans}
+        return find_apply_order(self.order.workspace, chosen_plans)
 
-        These are its dependencies or, if a plan is of a destroy, its dependents.
-        """
-        dependencies = self._find_dependencies(plans)
-        if all(plan.operation != "destroy" for plan in plans.values()):
-            return dependencies
-        # Destroyed in reverse: what reads a stack is deleted before it.
-        dependents: dict[str, set[str]] = {name: set() for name in dependencies}
-        for name, required_names in dependencies.items():
-            for other in required_names:
-                dependents[other].add(name)
-        return dependents
-
-    def _find_dependencies(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
-        """Return, by stack, the chosen stacks to be handled before.
-
-        An update without plans uses the stacks that the files read; otherwise the stacks in `after`
-        of stacks.yaml and those referenced in `plans` count. With `plans` only their stacks are in
-        the result.
-        """
-        stacks = self.order.workspace.stacks
-        names = [name for name in self.names if not plans or name in plans]
-        dependencies: dict[str, set[str]] = {}
-        for name in names:
-            # A refresh or destroy runs no program: the files may be newer than the states.
-            is_run = self.options.run.operation == "update" and not plans
-            required_names = set(self.order.dependencies[name] if is_run else stacks[name].after)
-            for stack in plans[name].stack_references if plans else ():
-                other = self.order.workspace.find(stacks[name].backend, stack)
-                required_names |= {other.name} if other is not None else set()
-            dependencies[name] = (required_names - {name}) & set(names)
-        return dependencies
+    def _find_dependencies(self) -> dict[str, set[str]]:
+        """Return, by stack, the chosen stacks that its files read and those in its `after`."""
+        names = set(self.names)
+        return {name: (set(self.order.dependencies[name]) - {name}) & names for name in self.names}
 
     def _run_schedule(
         self,
         dependencies: Mapping[str, set[str]],
         jobs: int,
         build_task: Callable[[str], Task],
+        known_results: Mapping[str, TaskResult],
         *,
         preview: bool,
     ) -> tuple[dict[str, TaskResult], bool]:
         """Run the task of each stack after its dependencies; also return whether it was cancelled.
 
+        Stacks with one of the `known_results` are not run.
         At most `jobs` tasks run at a time, unless the options set another number.
         """
         callbacks = self.callbacks
@@ -543,7 +488,7 @@ class _MultiStackRun:
             callbacks.report_line,
             lambda name, result: callbacks.on_stack_ended(name, result, preview),
             callbacks.ask_passphrase or (lambda _name, _prompt: None),
-            dict(self.options.planned) if preview else {},
+            dict(known_results),
             self.options.planned_elsewhere,
         )
         with callbacks.interruptions.register(schedule.cancel, schedule.terminate):

@@ -47,6 +47,7 @@ class Task(_Message):
         plan: the plan that limits the changes.
         source: the name of the plan in messages.
         uses_planned_outputs: the process asks for the planned outputs of other stacks.
+        continues_plan: the plan may be continued where an earlier run of it has failed or was lost.
         can_ask_passphrase: the process may ask for passphrases.
         drift: only look for changes made outside of Pulumi.
         form: the format of the output.
@@ -65,6 +66,7 @@ class Task(_Message):
     plan: Plan | None = None
     source: str = ""
     uses_planned_outputs: bool = False
+    continues_plan: bool = False
     drift: bool = False
     can_ask_passphrase: bool = False
     form: Form = "text"

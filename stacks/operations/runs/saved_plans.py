@@ -32,6 +32,7 @@ from gpuform.stacks.engine.stack import (
 )
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
+from gpuform.stacks.operations.plans.plan_runs import PlanRun, find_plan_run
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.repair import describe_unplanned_repairs
 
@@ -122,10 +123,15 @@ def _build_basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A saved plan, and its file."""
+    """A saved plan, and its file.
+
+    With `can_continue` a run of the plan that has failed, or was lost with its machine, is
+    continued.
+    """
 
     path: Path
     plan: Plan
+    can_continue: bool = False
 
     @classmethod
     def read(cls, path: Path, project: str, stack: str, operation: Operation) -> Self:
@@ -211,19 +217,32 @@ class SavedPlan:
     def require_current(self, options: RunOptions, stack: Stack) -> PlanConstraint:
         """Return the plan's constraint if state and configuration have not changed since.
 
+        A run that continues the last run of the same plan begins with another state: the constraint
+        still allows no more than the plan.
+
         Raises:
             PlanRefused: the state or the configuration has changed, or the file was edited.
         """
         digest = stack.crypter.compute_digest
         constraint = PlanConstraint.from_plan(self.plan, digest)
+        is_continued = self.can_continue and self._find_run(stack) is PlanRun.UNFINISHED
+        if is_continued:
+            # What the lost run has created is known now: unknown parts are not compared.
+            constraint = replace(constraint, reads_others=True)
         self._refuse_if_any(
             constraint.find_basis_changes(
-                build_initial_basis(stack.build_target(), _collect_options(options), digest)
+                build_initial_basis(stack.build_target(), _collect_options(options), digest),
+                compares_state=not is_continued,
             )
         )
         if not is_sealed(self.plan, digest):
             raise PlanRefused(f"{self.path} was edited after it was saved", hint=NEW_PLAN_HINT)
         return constraint
+
+    def _find_run(self, stack: Stack) -> PlanRun:
+        """Return what the stack's history shows of the plan. Raises EngineError."""
+        history = stack.backend.open_history(stack.project.name, stack.name)
+        return find_plan_run(history, self.basis.seal)
 
     def reject_additional_changes(
         self, constraint: PlanConstraint, plan: Plan, preview: Outcome

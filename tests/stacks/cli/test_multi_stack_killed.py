@@ -137,3 +137,27 @@ def test_a_destroy_killed_at_any_write_is_completed_by_the_next(
     done = workspace.run("destroy", "--all", "--yes")
     assert done.code == 0, done.stdout + done.stderr
     assert count_objects(workspace) == (0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", range(1, 60))
+@pytest.mark.parametrize("stack", ["volumes/dev", "training/dev"])
+def test_the_part_of_a_lost_runner_is_run_again_by_another(
+    workspace: Workspace, stack: str, number: int
+) -> None:
+    workspace.run_successfully("preview", "--all", "--save-plan", "plan.json")
+    apply = ("up", "--all", "--plan", "plan.json", "--yes", "--stack")
+    if stack == "training/dev":
+        workspace.run_successfully(*apply, "volumes/dev")
+    if not run_killed_at(workspace, number, *apply, stack):
+        pytest.skip("the run has fewer writes")
+
+    again = workspace.run(*apply, stack)
+
+    assert again.code == 0, again.stdout + again.stderr
+    if stack == "volumes/dev":
+        workspace.run_successfully(*apply, "training/dev")
+    workspace.run_successfully(*apply, "told/dev")
+    workspace.run_successfully("preview", "--all", "--expect-no-changes")
+    assert count_objects(workspace) == (1, 1)

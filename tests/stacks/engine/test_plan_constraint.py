@@ -88,6 +88,8 @@ def test_each_change_since_the_plan_is_reported():
         "configuration key x changed since the plan",
     ]
     assert list(before.find_basis_changes(before.basis)) == []
+    without_state = list(before.find_basis_changes(now, compares_state=False))
+    assert [message.split()[0] for message in without_state] == ["configuration"] * 3
 
 
 def test_another_passphrase_is_the_only_reported_change():

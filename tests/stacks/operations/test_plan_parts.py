@@ -1,10 +1,10 @@
 """Parts of a multi-stack plan: what a folder of parts accepts, refuses and says.
 
-What can go wrong, from the guide "Plan on many runners": a runner is lost, or killed while it
-writes; parts of another commit, release or schedule lie in the folder, or under another name; a
-stack is planned again after those that read it; somebody edits the plan, the outputs or the seal of
-a part; a runner has another passphrase; the schedule leads out of the folder of the stacks; a part
-shows a secret.
+What can go wrong, from the guide "Plan and apply on many runners": a runner is lost, or killed
+while it writes; parts of another commit, release or schedule lie in the folder, or under another
+name; a stack is planned again after those that read it; somebody edits the plan, the outputs or the
+seal of a part; a runner has another passphrase; the schedule leads out of the folder of the stacks;
+a part shows a secret.
 """
 
 import json
