@@ -129,6 +129,7 @@ class NoticeKind(StrEnum):
     SELECTION = "selection"
     USE = "use"
     RENAMED = "renamed"
+    MOVED = "moved"
     WORKERS = "workers"
     CHANGED = "changed"
     TEMPLATE = "template"
@@ -149,8 +150,8 @@ class Notice(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: NoticeKind = Field(
-        description="Subject: expiry, credit, selection, use, renamed, workers, changed, "
-        "template, image, rollout, repair, fabrics, options or calendar."
+        description="Subject: expiry, credit, selection, use, renamed, moved, workers, "
+        "changed, template, image, rollout, repair, fabrics, options or calendar."
     )
     text: str = Field(description="The notice, and what to do.")
     at: str = Field(

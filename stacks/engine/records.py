@@ -25,6 +25,7 @@ from gpuform.providers.records import (
     StoredObjects,
     build_record,
     parse_record,
+    read_record,
 )
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
@@ -38,6 +39,7 @@ from gpuform.stacks.engine.store import (
     layout,
 )
 
+MOVED_RECORD = "moved"
 MAX_BATCHES = 64
 """The number of batches that are merged into one: a reader requests each batch."""
 _SUFFIX = ".json"
@@ -355,6 +357,38 @@ class OtherStackObjects:
         other_intents = (intent for intent in records if not str(intent.urn).startswith(own))
         created_ids = {id_ for intent in other_intents for id_ in intent.made}
         return created_ids | {entry.id for _, entry in states.resources}
+
+
+@dataclass(frozen=True, slots=True)
+class MovedResources:
+    """The full name of the new stack of each resource that `state move` has moved, by old URN."""
+
+    stacks: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_moved_resources(records: Records) -> Mapping[str, str]:
+    """Return the new stack of each resource that left a stack, by the old URN; {} without any.
+
+    Raises EngineError for a damaged record.
+    """
+    moved = read_record(records, MOVED_RECORD, MovedResources)
+    return moved.stacks if moved else {}
+
+
+def record_moved_resources(
+    source: Records, target: Records, names: Mapping[str, str], target_stack: str
+) -> None:
+    """Record in the source where its resources are now, so that its next plan can say so.
+
+    `names` are the new URNs by the old ones, `target_stack` is a full name. A resource that comes
+    back is removed from the record of the target.
+    """
+    moved = {**read_moved_resources(source), **dict.fromkeys(names, target_stack)}
+    source.write(MOVED_RECORD, {"stacks": moved})
+    target_moved = read_moved_resources(target)
+    remaining = {urn: stack for urn, stack in target_moved.items() if urn not in names.values()}
+    if remaining != target_moved:
+        target.write(MOVED_RECORD, {"stacks": remaining})
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""Find resources whose name alone changes in a plan, and options that change without a property.
+"""Find resources of a plan that only have a new name or stack, and options that change alone.
 
 The planning operations add the notices to a plan.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gpuform.providers.platform import PROVIDER_KEY
@@ -40,6 +40,23 @@ def find_renames(steps: Iterable[Step]) -> Iterator[Notice]:
             # Each deleted resource explains one created resource at most.
             candidates.remove(old)
             yield _build_rename_notice(name_of(old.urn), new)
+
+
+def find_moved_resources(steps: Iterable[Step], moved: Mapping[str, str]) -> Iterator[Notice]:
+    """Yield a notice for each created resource that `gpuform state move` took to another stack.
+
+    `moved` has the full name of the new stack by the URN in this stack.
+    """
+    for step in steps:
+        if step.op is Op.CREATE and step.new is not None and (stack := moved.get(step.new.urn)):
+            name = name_of(step.new.urn)
+            yield Notice(
+                kind=NoticeKind.MOVED,
+                urn=step.new.urn,
+                name=name,
+                text=f"was moved to stack {stack}: this plan creates a second object. Remove it "
+                f"from this program, or move it back: gpuform state move --source {stack} {name}",
+            )
 
 
 def _is_object(entry: ResourceState) -> bool:

@@ -18,7 +18,11 @@ from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import move_intents, open_intents
+from gpuform.stacks.engine.records import (
+    move_intents,
+    open_intents,
+    record_moved_resources,
+)
 from gpuform.stacks.engine.secrets import WrongPassphrase
 from gpuform.stacks.engine.stack import ForeignStack, Stack, Workspace
 from gpuform.stacks.engine.state import (
@@ -396,6 +400,13 @@ def _save_move(move_result: Move, source: _OpenStack, dest: _OpenStack) -> None:
         except EngineError as error:
             _restore_dest(dest, before, error)
             raise
+    # Only a hint for later plans: a crash before this line loses nothing.
+    record_moved_resources(
+        _open_intents(source).records,
+        _open_intents(dest).records,
+        move_result.urns,
+        build_full_name(_get_project_name(dest), dest.name),
+    )
 
 
 def _open_intents(stack: _OpenStack) -> Intents:

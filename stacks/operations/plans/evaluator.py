@@ -3,8 +3,8 @@
 Every run with a plan creates a `PlanEvaluator`; it calls pricing, schedules and gates.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 from gpuform.providers.context import Clock, synchronize_clock
@@ -12,6 +12,7 @@ from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.engine.planning import Step
+from gpuform.stacks.engine.records import read_moved_resources
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.gates.base_branch import ProjectGates
 from gpuform.stacks.gates.certifications import add_unreachable_platforms, check_certifications
@@ -21,7 +22,11 @@ from gpuform.stacks.gates.usage import UsageMonitor, add_usage
 from gpuform.stacks.operations.opening.environments import read_config
 from gpuform.stacks.pricing.plan_costs import add_costs
 from gpuform.stacks.pricing.price_book import PriceBook
-from gpuform.stacks.review.renames import find_option_changes, find_renames
+from gpuform.stacks.review.renames import (
+    find_moved_resources,
+    find_option_changes,
+    find_renames,
+)
 from gpuform.stacks.schedule.agenda import list_agenda_notices
 from gpuform.stacks.schedule.noticing import list_step_exposures, list_step_notices
 
@@ -35,6 +40,8 @@ class PlanEvaluator:
     clock: Clock
     rehearse: Callable[[Plan], Rehearsal | None] = lambda _plan: None
     weakened_gates: tuple[str, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """The stack to which `state move` took a resource, by its URN in this stack."""
 
     @classmethod
     def load(
@@ -67,7 +74,8 @@ class PlanEvaluator:
         )
         clock = synchronize_clock(run_context.clock)
         book = PriceBook.read(project_gates.directory)
-        return cls(book, gate_evaluator, clock, rehearse, project_gates.weakened)
+        moved = read_moved_resources(stack.get_intents().records)
+        return cls(book, gate_evaluator, clock, rehearse, project_gates.weakened, moved)
 
     @classmethod
     def load_prices(cls, stack: Stack) -> Self:
@@ -99,6 +107,7 @@ class PlanEvaluator:
             *list_agenda_notices(steps, self.clock.now(), is_emulated=self.clock.is_platforms),
             *find_option_changes(steps),
             *find_renames(steps),
+            *find_moved_resources(steps, self.moved),
         )
         # Proofs are part of the plan only where a gate asks for them.
         proofs = check_certifications(steps) if self.gate_evaluator.has_rule("certified") else None

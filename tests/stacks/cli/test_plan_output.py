@@ -78,6 +78,30 @@ def test_counts_of_resources_agree_between_commands(
     assert f"    - {count} to delete\n" in deleting
 
 
+def test_a_resource_in_another_stack_gets_a_hint_to_its_move(
+    planned_project: PlannedProject,
+) -> None:
+    run = planned_project.run
+    write_program(planned_project, MANY)
+    run("config", "set", "names", "data")
+    assert run("up", "--yes", "--skip-preview").code == 0
+    assert run("stack", "init", "prod").code == 0
+    assert run("state", "move", "--source", "dev", "--dest", "prod", "data", "--yes").code == 0
+
+    planned = run("preview", "--stack", "dev").out
+
+    message = (
+        "data: was moved to stack organization/demo/prod: this plan creates a second object. "
+        "Remove it from this program, or move it back: gpuform state move --source "
+        "organization/demo/prod data"
+    )
+    assert f"Notes:\n    {message}\n" in planned
+    assert run("stack", "select", "dev").code == 0
+    moved_back = message.rpartition(": gpuform ")[2].split()
+    assert run(*moved_back, "--yes").code == 0
+    assert "Notes:" not in run("preview", "--expect-no-changes").out
+
+
 def test_a_renamed_resource_gets_a_hint_to_aliases(planned_project: PlannedProject) -> None:
     write_program(planned_project, MANY)
     planned_project.run("config", "set", "names", "data")

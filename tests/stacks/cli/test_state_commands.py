@@ -1,6 +1,7 @@
 """`gpuform state`: looking at a stack's state and editing it, on real files."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from gpuform.providers.records import Intent, Intents
 from gpuform.providers.values import Secret
-from gpuform.stacks.engine.records import open_intents
+from gpuform.stacks.engine.records import open_intents, read_moved_resources
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 from gpuform.stacks.engine.state.edits import verify
@@ -315,6 +316,23 @@ class TestMove:
         secret = arrived.outputs["key"]
         assert isinstance(secret, Secret)
         assert secret.value == "hunter2"
+
+    def test_the_source_records_where_its_resources_are_until_they_come_back(
+        self, run_with_prod: Run, state_files: StateFiles
+    ) -> None:
+        backend = Backend.open(f"file://{state_files.project}", os.environ)
+        records = [open_intents(backend, "demo", stack).records for stack in ("dev", "prod")]
+        assert run_with_prod("state", "move", "--dest", "prod", "a", "--yes").code == 0
+        assert [dict(read_moved_resources(record)) for record in records] == [
+            {build_urn("a"): "organization/demo/prod"},
+            {},
+        ]
+        assert run_with_prod("state", "move", "--source", "prod", "a", "--yes").code == 0
+        records = [open_intents(backend, "demo", stack).records for stack in ("dev", "prod")]
+        assert [dict(read_moved_resources(record)) for record in records] == [
+            {},
+            {build_urn("a", "prod"): "organization/demo/dev"},
+        ]
 
     def test_move_to_another_passphrase_needs_its_variable(
         self, run_with_prod: Run, state_files: StateFiles, monkeypatch: pytest.MonkeyPatch
