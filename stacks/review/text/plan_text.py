@@ -93,8 +93,8 @@ def format_dangers(review: Review) -> Iterator[str]:
     """Yield a line for each danger: weakened gates first, then `delete train: destroys 16 GPUs`."""
     is_multi_stack = len(review.stacks) > 1
     for weakened_stack, text in review.weakened_gates:
-        is_of_stack = is_multi_stack and weakened_stack is not None
-        yield f"{text} (in {weakened_stack.name})" if is_of_stack else text
+        where = f" (in {weakened_stack.name})" if is_multi_stack and weakened_stack else ""
+        yield f"{text}{where}"
     for stack, subject in review.subjects:
         change, danger = subject.change, subject.danger
         if danger is not None:

@@ -153,6 +153,7 @@ VALUES: Final[Mapping[str, str]] = {
     "--gpu": "H100_SXM",
     "--hazards": "none",
     "--id": "6f3a1c52-0000-4000-8000-000000000000",
+    "--job": "gpuform-plan",
     "--jump": "jump.example.com",
     "--lock-timeout": "1s",
     "--message": "why",
