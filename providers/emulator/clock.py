@@ -5,6 +5,7 @@ runs in the background: operations of the emulated platforms write down timeline
 object compares its timeline with the clock.
 """
 
+import bisect
 import heapq
 import itertools
 import re
@@ -46,6 +47,7 @@ class Clock:
         self._last_real_time = real()
         self._scheduled_actions: list[tuple[float, int, Callable[[], None]]] = []
         self._action_numbers = itertools.count()
+        self._known_changes: tuple[tuple[int, str], list[float]] | None = None
         self._move_lock = threading.RLock()
         with store.transaction():
             # Several processes may open a new store at once: the first one sets the time.
@@ -118,11 +120,17 @@ class Clock:
     def _find_next_change(self, now: float) -> float | None:
         """Return the earliest time after `now` in the objects' timelines, or None without one."""
         # Bodies keep times as unix seconds. Times that begin with other digits are days away.
-        pattern = re.compile(rf"\b{str(int(now))[:4]}\d{{6}}(?:\.\d+)?\b")
-        times = (
-            float(text) for body in self._store.list_bodies() for text in pattern.findall(body)
-        )
-        return min((time for time in times if time > now), default=None)
+        first_digits = str(int(now))[:4]
+        key = self._store.change_count, first_digits
+        if self._known_changes is None or self._known_changes[0] != key:
+            pattern = re.compile(rf"\b{first_digits}\d{{6}}(?:\.\d+)?\b")
+            times = {
+                float(text) for body in self._store.list_bodies() for text in pattern.findall(body)
+            }
+            self._known_changes = key, sorted(times)
+        times_in_order = self._known_changes[1]
+        index = bisect.bisect_right(times_in_order, now)
+        return times_in_order[index] if index < len(times_in_order) else None
 
     def schedule(self, moment: float, action: Callable[[], None]) -> None:
         """Schedule `action` for `moment`: the thread that moves the clock there calls `action`.

@@ -46,6 +46,10 @@ class Store:
         # Re-entrant: statements within a transaction take the lock as well.
         self._lock = threading.RLock()
         self._depth = 0
+        self.change_count = 0
+        """Differs after each change that this process has made to an object."""
+        # Nobody else writes to a store in memory, whose settings each request reads several times.
+        self._cached_settings: dict[str, str | float | None] | None = {} if path is None else None
         try:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,6 +133,7 @@ class Store:
             except BaseException:
                 if self._depth == 1:
                     self._db.execute("ROLLBACK")
+                    self._forget_cached()
                 raise
             else:
                 if self._depth == 1:
@@ -140,12 +145,28 @@ class Store:
 
     def get_setting(self, name: str) -> str | float | None:
         """Return the setting `name`, or None if never set."""
-        rows = self._execute("SELECT value FROM settings WHERE name = ?", name)
-        return rows[0][0] if rows else None
+        cache = self._cached_settings
+        if cache is not None and name in cache:
+            return cache[name]
+        with self._lock:
+            rows = self._execute("SELECT value FROM settings WHERE name = ?", name)
+            value = rows[0][0] if rows else None
+            if cache is not None:
+                cache[name] = value
+        return value
 
     def set_setting(self, name: str, value: str | float) -> None:
         """Store or replace a value of the emulator itself, such as the clock's time."""
-        self._execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
+        with self._lock:
+            self._execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
+            if self._cached_settings is not None:
+                self._cached_settings[name] = value
+
+    def _forget_cached(self) -> None:
+        """Forget what this process knows of the store, whose content was replaced."""
+        self.change_count += 1
+        if self._cached_settings is not None:
+            self._cached_settings.clear()
 
     # Ids and tokens, computed from the seed.
 
@@ -175,17 +196,17 @@ class Store:
         From `gone_at` (unix seconds of the clock) on, the next `remove_expired` removes the object;
         until then it is still returned. None: never.
         """
-        self._execute(
-            # An update keeps the row, and with it the object's place in lists, which are ordered by
-            # creation.
-            "INSERT INTO objects (kind, id, gone_at, body) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (kind, id)"
-            " DO UPDATE SET gone_at = excluded.gone_at, body = excluded.body",
-            kind,
-            key,
-            gone_at,
-            body,
-        )
+        with self._lock:
+            cursor = self._db.execute(
+                # An update keeps the row, and with it the object's place in lists, which are
+                # ordered by creation.
+                "INSERT INTO objects (kind, id, gone_at, body) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (kind, id)"
+                " DO UPDATE SET gone_at = excluded.gone_at, body = excluded.body"
+                " WHERE gone_at IS NOT excluded.gone_at OR body != excluded.body",
+                (kind, key, gone_at, body),
+            )
+            self.change_count += cursor.rowcount
 
     def get(self, kind: str, key: str) -> str | None:
         """Return the body of an object, or None without the object."""
@@ -203,14 +224,18 @@ class Store:
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an object now. Nothing happens where there is no such object."""
-        self._execute("DELETE FROM objects WHERE kind = ? AND id = ?", kind, key)
+        with self._lock:
+            statement = "DELETE FROM objects WHERE kind = ? AND id = ?"
+            self.change_count += self._db.execute(statement, (kind, key)).rowcount
 
     def remove_expired(self, now: float) -> None:
         """Remove every object whose `gone_at` is at or before `now` (unix seconds)."""
         # A look before the delete: most requests find nothing to remove, and a delete writes to the
         # file.
         if self._execute("SELECT 1 FROM objects WHERE gone_at <= ? LIMIT 1", now):
-            self._execute("DELETE FROM objects WHERE gone_at <= ?", now)
+            with self._lock:
+                self._execute("DELETE FROM objects WHERE gone_at <= ?", now)
+                self.change_count += 1
 
     # The request log.
 
@@ -236,15 +261,8 @@ class Store:
         """
         with self.transaction():
             self._execute("DELETE FROM objects")
+            self.change_count += 1
             self.clear_log()
-
-    def compute_digest(self) -> str:
-        """Return a digest of all objects, which differs after each change of an object."""
-        digest = hashlib.sha256()
-        with self._lock:
-            for row in self._db.execute("SELECT kind, id, gone_at, body FROM objects ORDER BY seq"):
-                digest.update(repr(row).encode())
-        return digest.hexdigest()
 
     def dump(self) -> bytes:
         """Return a copy of everything in the store, for `restore`: settings, objects and log."""
@@ -258,6 +276,7 @@ class Store:
         """
         with self._lock:
             self._db.deserialize(copy)
+            self._forget_cached()
 
     def _execute(
         self, statement: str, *values: str | float | None

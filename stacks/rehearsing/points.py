@@ -157,9 +157,10 @@ class RequestObserver:
         self.count += 1
         number = self.count
         self.interruption.before(number)
-        digest = self.store.compute_digest() if self.learns else ""
+        changes_before = self.store.change_count
         response = forward(request)
-        if self.learns and response.status_code < 400 and digest != self.store.compute_digest():
+        has_changed = self.store.change_count != changes_before
+        if self.learns and response.status_code < 400 and has_changed:
             self._add_point(number, request)
         self.on_clock()
         self.interruption.after(number)

@@ -1,6 +1,7 @@
 """Test the emulator's clock: appointments are kept in order, whatever moves the clock."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -42,3 +43,49 @@ def test_a_scheduled_action_runs_once(clock: Clock) -> None:
     for mover in movers:
         mover.join()
     assert calls == [150.0]
+
+
+def test_a_waiter_sees_changes_of_objects_that_were_replaced_meanwhile() -> None:
+    with Store(None) as store:
+        clock = Clock(store, start=1_795_000_000.0)
+        clock.longest_skip = 3000.0
+        store.put("volume", "v", '{"sizes": [[1795000500, 5]]}')
+        copy = store.dump()
+        assert clock.wait_until(1_795_000_001.0) == 1_795_000_500.0
+        store.put("volume", "v", '{"sizes": [[1795000900, 6]]}')
+        assert clock.wait_until(1_795_000_501.0) == 1_795_000_900.0
+        store.restore(copy)
+        assert clock.wait_until(1_795_000_001.0) == 1_795_000_500.0
+
+
+def test_a_store_counts_changes_of_objects_only() -> None:
+    with Store(None) as store:
+
+        def has_changed(change: Callable[[], object]) -> bool:
+            before = store.change_count
+            change()
+            return store.change_count != before
+
+        assert has_changed(lambda: store.put("volume", "v", "{}"))
+        assert not has_changed(lambda: store.put("volume", "v", "{}"))
+        assert has_changed(lambda: store.put("volume", "v", "{}", gone_at=5.0))
+        assert not has_changed(lambda: store.remove_expired(4.0))
+        assert not has_changed(lambda: store.append_to_log("a request"))
+        assert not has_changed(lambda: store.set_setting("now", 3.0))
+        assert has_changed(lambda: store.remove_expired(5.0))
+        assert not has_changed(lambda: store.remove("volume", "v"))
+        assert has_changed(lambda: store.restore(store.dump()))
+
+
+def test_a_transaction_that_is_undone_undoes_settings() -> None:
+    with Store(None) as store:
+        store.set_setting("now", 1.0)
+
+        def fail_within_transaction() -> None:
+            with store.transaction():
+                store.set_setting("now", 2.0)
+                raise ValueError
+
+        with pytest.raises(ValueError):
+            fail_within_transaction()
+        assert store.get_setting("now") == 1.0

@@ -62,6 +62,28 @@ class TestRuns:
         assert read_state(automated_stack) == before
         assert automated_stack.platform_clusters == []
 
+    def test_one_step_at_a_time_follows_the_order_of_the_topology(
+        self, automated_stack: AutomatedStack
+    ) -> None:
+        names = [f"data-{number}" for number in range(12)]
+        entries = [
+            f"  {name}: {{platform: together, volume_name: {name}, region: us-central-8, "
+            "size_tib: 1}\n"
+            for name in names
+        ]
+        write_topology(automated_stack, "shared_volumes:\n" + "".join(entries))
+        events: list[OperationEvent] = []
+
+        result = up(
+            automated_stack.stack,
+            RunOptions(parallel=1, skip_preview=True),
+            on_event=events.append,
+        )
+
+        assert result.succeeded
+        urns = [event.step.urn for event in events if isinstance(event, StepStarted)]
+        assert [urn.rpartition("::")[2] for urn in urns if "SharedVolume" in urn] == names
+
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     def test_up_creates_and_destroy_deletes(self, automated_stack: AutomatedStack) -> None:
