@@ -3,9 +3,9 @@
 `GpuNodeOperations` sends the requests, through `nodes.steps`; `GpuNodeLifecycle` answers plans.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 from gpuform.providers.context import (
     PollResult,
@@ -19,10 +19,9 @@ from gpuform.providers.draining import NodeEviction
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.lifetime import IdlenessVerdict, Power
-from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
-from gpuform.providers.repairing import RepairDecision, parse_faults, parse_repair_policy
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.providers.scp.idleness import (
@@ -31,6 +30,13 @@ from gpuform.providers.scp.idleness import (
     judge_idleness,
     record_stop,
     should_stay_stopped,
+)
+from gpuform.providers.scp.node_changes import (
+    PLANNED_FIELDS,
+    decide_node_repairs,
+    find_node_change_guard,
+    find_node_changes,
+    find_node_deletion_guard,
 )
 from gpuform.providers.scp.node_facts import (
     SingleNode,
@@ -50,7 +56,6 @@ from gpuform.providers.scp.nodes import (
     NodeInspection,
     NodeSteps,
     TargetFabric,
-    decide_repairs,
     describe_missing_fabric,
     find_differences,
     find_fabric_by_id,
@@ -66,12 +71,11 @@ from gpuform.providers.scp.nodes import (
 )
 from gpuform.providers.scp.offers import add_newer_image, build_image_notices
 from gpuform.providers.scp.pool import FABRIC_READY_TIMEOUT_S, POLL_INTERVAL_S
-from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
-from gpuform.schemas.changes import compute_changes as by_rules
+from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.lifetime import Idleness
-from gpuform.schemas.policies.repair import MachineRepairInputs, NodeFault
+from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.outputs import (
@@ -82,15 +86,6 @@ from gpuform.schemas.scp.outputs import (
     GpuNodeOutputs,
     NodeOutputs,
     to_unix_time,
-)
-from gpuform.schemas.values import UNKNOWN
-
-PLANNED_FIELDS: Final = (
-    "cluster_fabric_id",
-    "nat_enabled",
-    "public_ip_address_id",
-    "lock_enabled",
-    "state",
 )
 
 ObservedNode = Observed[GpuNodeOutputs]
@@ -470,69 +465,6 @@ def _judge_idleness(
     return judge_idleness(context, settings, object_id, drainer, _list_present(node), idleness)
 
 
-def _find_planned_changes(
-    old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
-) -> Iterable[FieldChange]:
-    """Yield the differences between the stored node and the declaration.
-
-    An unknown input gives a change. If no run has seen a node, the declarations are compared.
-    """
-    node = parse_stored_node(old_outputs)
-    unknown_fields = [name for name in PLANNED_FIELDS if contains_unknown(declared.get(name))]
-    for name in unknown_fields:
-        before, reason = old_outputs.get(name), KNOWN_AFTER_APPLY
-        yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=reason)
-    # No run has seen the node: only the declarations can be compared.
-    if node is None:
-        known_fields = {name for name in PLANNED_FIELDS if name not in unknown_fields}
-        compared_values = (
-            {name: value for name, value in values.items() if name in known_fields}
-            for values in (old_outputs, declared)
-        )
-        yield from by_rules(GpuNodeInputs, *compared_values)
-        return
-    known_values = {name: value for name, value in declared.items() if name not in unknown_fields}
-    fabric = TargetFabric(id=known_values.get("cluster_fabric_id"))
-    for difference in find_differences(node, parse_declared_node(known_values), fabric):
-        yield FieldChange(difference.field, Action.UPDATE, difference.before, difference.after)
-
-
-def _decide_repairs(old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> RepairDecision:
-    """Decide by the stored node whether a run deletes it as broken and creates another one.
-
-    Without a declared `repair`, only a repair that a person requests by name is due.
-
-    Raises:
-        GpuformError: a person requests a mode of repair that SCP does not have.
-    """
-    node = parse_stored_node(old_outputs)
-    faulty_ids = {fault.instance for fault in parse_faults(old_outputs)}
-    # Stored outputs have no node id: the faults name it.
-    nodes = [] if node is None else [node.model_copy(update={"id": next(iter(faulty_ids), "")})]
-    return decide_repairs(parse_repair_policy(declared, MachineRepairInputs), old_outputs, nodes)
-
-
-def _find_deletion_guard(old_outputs: Mapping[str, Any]) -> Guard | None:
-    """Return the permission needed to delete a locked node, or None."""
-    if not old_outputs.get("lock_enabled"):
-        return None
-    return Guard(Permission.UNLOCK, format_locked_nodes([str(old_outputs.get("gpu_node_name"))]))
-
-
-def _find_change_guard(old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
-    """Return the permission needed if the change starts or stops a locked node, or None.
-
-    None, too, if the change unlocks the node, or if no run has seen the node. An unknown
-    `state` counts as RUNNING.
-    """
-    node = parse_stored_node(old_outputs)
-    known_values = {name: value for name, value in declared.items() if value is not UNKNOWN}
-    if node is None or not is_switched_while_locked(node, parse_declared_node(known_values)):
-        return None
-    reason = f"{format_locked_nodes([node.gpu_node_name])}, and this change starts or stops it"
-    return Guard(Permission.UNLOCK, reason)
-
-
 class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     """The lifecycle of a GPU node of SCP."""
 
@@ -566,10 +498,10 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         should_stay_off=should_stay_stopped,
         get_creation_time=lambda outputs: to_unix_time(outputs.get("created_at")),
         is_stuck=lambda old_outputs: old_outputs.get("state") in FAILED_NODE_STATES,
-        find_planned_changes=_find_planned_changes,
-        decide_repairs=_decide_repairs,
-        find_deletion_guard=_find_deletion_guard,
-        find_change_guard=_find_change_guard,
+        find_planned_changes=find_node_changes,
+        decide_repairs=decide_node_repairs,
+        find_deletion_guard=find_node_deletion_guard,
+        find_change_guard=find_node_change_guard,
     )
 
     @classmethod

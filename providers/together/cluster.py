@@ -5,7 +5,7 @@ path is in state files. The work is in `client` (requests), `cluster_view` (answ
 (removal of nodes), `repairing` (repairs) and `workers` (Kubernetes and Slurm).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from gpuform.providers.creating import (
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
 from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import KindHooks, Lifecycle
-from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
+from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drains, Repairs, Target
 from gpuform.providers.together import regions
@@ -41,7 +41,9 @@ from gpuform.providers.together.client import (
 from gpuform.providers.together.cluster_facts import (
     describe_cluster_access,
     describe_cluster_placement,
+    describe_cluster_replacement,
     describe_cluster_usage,
+    find_cluster_deletion_guard,
     list_cluster_nodes,
     list_reservations,
 )
@@ -566,35 +568,6 @@ class ClusterOperations:
         return self._client.create_cluster(inputs).cluster_id
 
 
-def _describe_replacement(names: Collection[str], declared: Mapping[str, Any]) -> str:
-    """Return a sentence for the plan about which cluster exists first.
-
-    With a `rollout` that is the new one; without one the sentence says what a `rollout` would
-    do. Returns "" without a `rollout` if `names`, the changed fields, have the volume.
-    """
-    if declared.get("rollout") is not None:
-        return (
-            "gpuform creates the new cluster first, and deletes the old one when no job runs "
-            "on it; both cost money until then"
-        )
-    # the data is on the old volume, whichever cluster exists first
-    if "volume_id" in names:
-        return ""
-    return "with a `rollout` gpuform creates the new cluster before it deletes the old one"
-
-
-def _find_deletion_guard(old_outputs: Mapping[str, Any]) -> Guard | None:
-    """Return the guard of a RESERVED cluster, which is prepaid; None for any other cluster.
-
-    From document 003, "Billing".
-    """
-    if old_outputs.get("billing_type") != "RESERVED":
-        return None
-    name = old_outputs.get("cluster_name", "")
-    because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
-    return Guard(Permission.DESTROY_RESERVED, because)
-
-
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     """The resource kind of Together's GPU clusters."""
 
@@ -631,8 +604,8 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         is_accepted=are_workers_accepted,
         decide_repairs=decide_cluster_repairs,
         should_create_first=lambda declared: declared.get("rollout") is not None,
-        describe_replacement=_describe_replacement,
-        find_deletion_guard=_find_deletion_guard,
+        describe_replacement=describe_cluster_replacement,
+        find_deletion_guard=find_cluster_deletion_guard,
     )
 
     def _complete_inputs(

@@ -1,4 +1,4 @@
-"""Describe the access, resource usage and placement of Together's clusters and volumes.
+"""Describe the access, usage, placement and replacement of Together's clusters and volumes.
 
 The lifecycles of `cluster` and `shared_volume` call this module with stored inputs and outputs; it
 sends no request.
@@ -22,6 +22,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from gpuform.providers.lifetime import format_moment
+from gpuform.providers.operations import Guard
+from gpuform.providers.permissions import Permission
 from gpuform.providers.properties import (
     extract_placement,
     find_number,
@@ -356,3 +358,32 @@ def list_reservations(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> 
 
 
 _DAY_S: Final = 86400.0
+
+
+def describe_cluster_replacement(names: Collection[str], declared: Mapping[str, Any]) -> str:
+    """Return a sentence for the plan about which cluster exists first.
+
+    With a `rollout` that is the new one; without one the sentence says what a `rollout` would
+    do. Returns "" without a `rollout` if `names`, the changed fields, have the volume.
+    """
+    if declared.get("rollout") is not None:
+        return (
+            "gpuform creates the new cluster first, and deletes the old one when no job runs "
+            "on it; both cost money until then"
+        )
+    # the data is on the old volume, whichever cluster exists first
+    if "volume_id" in names:
+        return ""
+    return "with a `rollout` gpuform creates the new cluster before it deletes the old one"
+
+
+def find_cluster_deletion_guard(old_outputs: Mapping[str, Any]) -> Guard | None:
+    """Return the guard of a RESERVED cluster, which is prepaid; None for any other cluster.
+
+    From document 003, "Billing".
+    """
+    if old_outputs.get("billing_type") != "RESERVED":
+        return None
+    name = old_outputs.get("cluster_name", "")
+    because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
+    return Guard(Permission.DESTROY_RESERVED, because)
