@@ -281,6 +281,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform new together-training --dir training",
         "cd training",
         "gpuform new ci --forge github --stack prod --backend s3://team-state",
+        "gpuform new ci --upgrade",
         "gpuform plugin install",
         "gpuform plugin doctor",
         "gpuform plugin doctor --json",

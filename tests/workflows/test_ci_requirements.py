@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 from support.servers.package_index import PackageIndex, serve_package_index
 
 from gpuform.stacks.ci_requirements import NotLocked, choose_requirements
+from gpuform.stacks.ci_workflows import Clouds, Repository, WorkflowSettings, render_workflows
+from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
 
 BESIDE_PYTHON = str(Path(sys.executable).parent)
 needs_uv = pytest.mark.skipif(
@@ -64,6 +67,23 @@ def test_a_lock_file_has_versions_and_hashes_and_no_address_of_an_index(
         assert f"--hash=sha256:{hashlib.sha256(content).hexdigest()}" in lock
     assert "http" not in lock
     assert not (project / "wheels").exists()
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_jobs_install_by_the_hashes_of_the_lock_file_from_an_index_of_the_users_choice(
+    project: Path, host: CodeHostName
+) -> None:
+    settings = WorkflowSettings(host, "prod", "main", Clouds(), vendored=False)
+    files = render_workflows(Repository(project, project), settings)
+    for text in files.values():
+        lines = [line for line in text.splitlines() if "pip install" in line]
+        assert lines
+        for line in lines:
+            assert line.endswith("pip install --require-hashes --requirement requirements.lock")
+    assert any("PIP_INDEX_URL" in text for text in files.values())
+    if host == "github":
+        environ = [yaml.safe_load(text)["env"] for text in files.values()]
+        assert [own["PIP_INDEX_URL"] for own in environ] == ["${{ vars.PIP_INDEX_URL }}"] * 4
 
 
 @pytest.mark.slow

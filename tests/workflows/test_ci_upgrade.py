@@ -107,6 +107,29 @@ def test_a_refused_upgrade_writes_nothing(written: Path) -> None:
     assert {path: path.read_bytes() for path in written.rglob("*") if path.is_file()} == before
 
 
+def test_an_upgrade_that_was_killed_can_be_run_again(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_older(written, RETENTION, "retention-days: 7")
+    edit(written / WORKFLOW, "timeout-minutes: 360", "timeout-minutes: 400")
+    repository = Repository.find(written / "infra")
+    upgrade = plan_upgrade(repository, {}, vendor=None)
+    with monkeypatch.context() as patched:
+        patched.setattr(CiRecord, "save", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            upgrade.write(repository)
+    after_kill = (written / WORKFLOW).read_text()
+    assert RETENTION in after_kill
+
+    again = plan_upgrade(repository, {}, vendor=None)
+    again.write(repository)
+
+    assert again.record == upgrade.record
+    assert not any(file.conflicts for file in again.files)
+    assert (written / WORKFLOW).read_text() == after_kill
+    assert "timeout-minutes: 400" in after_kill
+
+
 def test_a_removed_file_stays_removed_and_an_edited_one_that_is_no_longer_written_stays(
     written: Path,
 ) -> None:
