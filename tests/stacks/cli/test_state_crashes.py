@@ -31,7 +31,7 @@ KILLER = """
 import os, pathlib, shutil, sys
 from gpuform.stacks.cli import app
 from gpuform.stacks.cli.commands import stack_commands, state_commands
-from gpuform.stacks.engine.machine import files
+from gpuform.stacks.engine import machine
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 pristine, scratch, salt, *arguments = sys.argv[1:]
