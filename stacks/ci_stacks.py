@@ -21,6 +21,7 @@ from gpuform.stacks.ci_workflows import (
     list_identity_items,
     list_read_only_keys,
     list_rule_items,
+    render_job_roles,
     render_templates,
 )
 from gpuform.stacks.multi_stack import FILE as STACKS_FILE
@@ -218,7 +219,7 @@ def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) 
     values = build_template_values(
         repository, settings, [*paths, *(stack.folder for stack in stacks)]
     )
-    return render_templates(
+    workflows = render_templates(
         settings.code_host,
         _TEMPLATES[settings.code_host],
         {
@@ -229,6 +230,8 @@ def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) 
             "orphan_stacks": _list_one_stack_per_backend(order),
         },
     )
+    names = [environment.name for environment in environments]
+    return {**workflows, **render_job_roles(repository, settings, READING_ENVIRONMENTS, names)}
 
 
 def _list_filter_paths(

@@ -8,8 +8,15 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from gpuform.stacks.ci_identities import (
+    find_repository_name,
+    get_identity_folder,
+    list_roles,
+    render_identities,
+)
 from gpuform.stacks.code_hosts.review_target import CodeHostName
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.store import strip_credentials
 
 _CLOUD_BY_SCHEME: Final[Mapping[str, str]] = {
     "s3": "aws",
@@ -38,12 +45,14 @@ _WRITING_KEYS: Final = (
     "VAULT_TOKEN",
 )
 _WRITING_IDENTITIES: Final = ("AWS_ROLE_ARN", "AZURE_CLIENT_ID", "GCP_SERVICE_ACCOUNT")
+_CLOUD_BY_IDENTITY: Final = dict(zip(_WRITING_IDENTITIES, ("aws", "azure", "google"), strict=True))
 WRITING_NAMES: Final = (*_WRITING_KEYS, *_WRITING_IDENTITIES)
 """Keys and identities that may write: jobs that only plan get the twins `*_READ_ONLY`."""
 PLAN_ENVIRONMENT: Final = "gpuform-plan"
 """The environment whose jobs plan the code of branches, with keys that only read."""
 WATCH_ENVIRONMENT: Final = "gpuform-watch"
 """The environment whose jobs look for drift and orphans, with keys that only read."""
+_ENVIRONMENT: Final = "gpuform"
 READING_ENVIRONMENTS: Final = (PLAN_ENVIRONMENT, WATCH_ENVIRONMENT)
 
 
@@ -51,16 +60,21 @@ READING_ENVIRONMENTS: Final = (PLAN_ENVIRONMENT, WATCH_ENVIRONMENT)
 class Clouds:
     """The clouds of a stack.
 
-    `schemes` are those of the URLs of the backend and the secrets provider.
+    `schemes` are those of the URLs of the backend and the secrets provider; `urls` are the URLs
+    without credentials.
     """
 
     schemes: tuple[str, ...] = field(default=())
+    urls: tuple[str, ...] = field(default=())
 
     @classmethod
     def from_urls(cls, urls: Iterable[str]) -> "Clouds":
         """Return the clouds of URLs; URLs of other schemes are left out."""
-        schemes = [url.partition("://")[0] for url in urls if "://" in url]
-        return cls(tuple(dict.fromkeys(scheme for scheme in schemes if scheme in _EXTRA_BY_SCHEME)))
+        known_urls = [
+            strip_credentials(url) for url in urls if url.partition("://")[0] in _EXTRA_BY_SCHEME
+        ]
+        schemes = [url.partition("://")[0] for url in known_urls]
+        return cls(tuple(dict.fromkeys(schemes)), tuple(dict.fromkeys(known_urls)))
 
     @property
     def names(self) -> list[str]:
@@ -183,7 +197,24 @@ def render_workflows(repository: Repository, settings: WorkflowSettings) -> dict
         _add_label(path, settings.label): template
         for path, template in _TEMPLATES_BY_PATH[settings.code_host].items()
     }
-    return render_templates(settings.code_host, targets, values)
+    return {
+        **render_templates(settings.code_host, targets, values),
+        **render_job_roles(repository, settings, (), [_ENVIRONMENT]),
+    }
+
+
+def render_job_roles(
+    repository: Repository,
+    settings: WorkflowSettings,
+    reading_environments: Sequence[str],
+    environments: Sequence[str],
+) -> dict[str, str]:
+    """Return the files of the roles of jobs at the clouds, for environments that read and apply."""
+    name = find_repository_name(repository.root)
+    roles = list_roles(
+        settings.code_host, name, settings.branch, reading_environments, environments
+    )
+    return render_identities(settings.code_host, roles, settings.clouds.urls, settings.label)
 
 
 def choose_label(repository: Repository, settings: WorkflowSettings, project: str) -> str:
@@ -347,7 +378,7 @@ def list_ci_checklist(settings: WorkflowSettings) -> list[str]:
         f"environment gpuform: only the branch {branch} may use it, and people approve its jobs",
         f"keys that may write, as {scope}: those you use of {', '.join(keys)}",
         f"keys that may only read, of the repository, under the same names with {_READ_ONLY}",
-        *list_identity_items(settings, ["gpuform"]),
+        *list_identity_items(settings, [_ENVIRONMENT]),
         "PULUMI_CONFIG_PASSPHRASE, for all jobs: a preview decrypts configuration and state",
         *list_rule_items(settings.code_host, branch, settings.label),
     ]
@@ -362,16 +393,12 @@ def list_read_only_keys(clouds: Clouds) -> list[str]:
 def list_identity_items(settings: WorkflowSettings, environments: Sequence[str]) -> list[str]:
     """List the items of the checklist about the clouds' identities of environments."""
     identities = [name for name in _list_twins(settings.clouds) if name in _WRITING_IDENTITIES]
-    subjects = (
-        [f"repo:OWNER/NAME:environment:{environment}" for environment in environments]
-        if settings.code_host == "github"
-        else [f"project_path:GROUP/NAME:ref_type:branch:ref:{settings.branch}"]
-    )
-    noun = "the subject" if len(subjects) == 1 else "the subjects"
+    folder = get_identity_folder(settings.code_host, settings.label)
+    applying = ", ".join(environments)
     return [
-        f"{name}: an identity that may write the state, which trusts only {noun} "
-        f"{', '.join(subjects)}; "
-        f"{name}{_READ_ONLY}: one that may only read the state and decrypt with its key"
+        f"{name}, of {applying}: an identity that may write the state, and trusts only these jobs; "
+        f"{name}{_READ_ONLY}: one that may only read the state and decrypt with its key. "
+        f"Their trust and rights: {folder}/{_CLOUD_BY_IDENTITY[name]}-*.json"
         for name in identities
     ]
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import yaml
 
+from gpuform.stacks.ci_identities import find_identity_problems
 from gpuform.stacks.ci_requirements import (
     LOCK_FILE,
     REQUIREMENTS_FILE,
@@ -37,6 +38,7 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
 
     Raises:
         YAMLError: a workflow is not YAML.
+        ValueError: a file of a role is not JSON.
     """
     folder = folder.resolve()
     root = find_repository_root(folder)
@@ -55,6 +57,9 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
     folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
     for candidate in folders:
         yield from _examine_versions(candidate)
+    for text, is_problem in find_identity_problems(root):
+        level = Level.PROBLEM if is_problem else Level.WARNING
+        yield Finding(_AREA, level, text, "edit the file, and the role at the cloud")
     yield from _examine_owners(root, folders)
 
 

@@ -76,6 +76,8 @@ def render(
 
 def iterate_jobs(files: dict[str, str]) -> Iterator[tuple[str, Any]]:
     for path, text in files.items():
+        if path.endswith(".json"):
+            continue
         document = yaml.safe_load(text)
         for name, job in document.get("jobs", document).items():
             if isinstance(job, dict) and ("steps" in job or "script" in job):
@@ -241,7 +243,7 @@ def test_the_checklist_names_each_environment_with_its_stacks(root: Path) -> Non
 
 @pytest.mark.parametrize("host", WORKFLOW_HOSTS)
 def test_doctor_finds_no_problem_in_the_written_files(root: Path, host: CodeHostName) -> None:
-    write_files(root, render(root, host), force=False)
+    write_files(root, render(root, host, "file://."), force=False)
     (root / "CODEOWNERS").write_text("* @team\n")
     findings = list(examine_ci_files(root / "infra"))
     assert {finding.level for finding in findings} == {Level.OK}
@@ -315,7 +317,7 @@ def test_each_project_keeps_and_fetches_its_own_plan(root: Path, host: CodeHostN
 
 def test_jobs_of_a_second_project_on_gitlab_use_no_default_of_the_first(root: Path) -> None:
     write_files(root, render_one(root, "gitlab", "network", "prod"), force=False)
-    (text,) = render_one(root, "gitlab", "cluster", "prod").values()
+    text = render_one(root, "gitlab", "cluster", "prod")[".gitlab/gpuform-cluster-prod.yml"]
     document = yaml.safe_load(text)
     assert not {"default", "workflow", "stages"} & document.keys()
     jobs = {name: job for name, job in document.items() if "script" in job}
@@ -326,7 +328,7 @@ def test_jobs_of_a_second_project_on_gitlab_use_no_default_of_the_first(root: Pa
 
 def test_a_pipeline_that_gpuform_has_not_written_stays_the_reason_to_refuse(root: Path) -> None:
     (root / ".gitlab-ci.yml").write_text("build: {script: make}\n")
-    assert list(render_one(root, "gitlab", "network", "prod")) == [".gitlab-ci.yml"]
+    assert ".gitlab-ci.yml" in render_one(root, "gitlab", "network", "prod")
 
 
 def list_variants(root: Path, host: CodeHostName) -> Iterator[dict[str, str]]:
