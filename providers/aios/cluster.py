@@ -17,20 +17,22 @@ from typing import Any, Final
 
 from gpuform.providers.aios.client import get_client
 from gpuform.providers.aios.entry_removal import EntryRemoval
+from gpuform.providers.aios.record_changes import (
+    change_record,
+    confirm_record,
+    translate_to_unfinished,
+)
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
     SENT_EVIDENCE,
     build_recreated_error,
-    change_record,
     compare_properties,
-    confirm_record,
     find_before_create,
     find_foreign_nodes,
     find_record,
     is_own_object_present,
     list_foreign_nodes,
     require_nodes,
-    translate_to_unfinished,
     verify_deleted,
     wait_past_lag,
     warn_of_skipped_sums,

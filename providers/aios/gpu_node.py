@@ -10,19 +10,21 @@ from typing import Any, Final
 
 from gpuform.providers.aios.client import DuplicateId, get_client
 from gpuform.providers.aios.entry_removal import EntryRemoval
+from gpuform.providers.aios.record_changes import (
+    change_record,
+    confirm_record,
+    translate_to_unfinished,
+)
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
     SENT_EVIDENCE,
     build_recreated_error,
-    change_record,
     compare_properties,
-    confirm_record,
     fetch_record,
     find_before_create,
     find_record,
     is_own_object_present,
     require_nodes,
-    translate_to_unfinished,
     verify_deleted,
     wait_past_lag,
     warn_of_skipped_sums,

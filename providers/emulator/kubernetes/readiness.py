@@ -299,18 +299,29 @@ class _CertificationRun:
         if is_searching:
             suspects = sorted({failure_entry["name"] for failure_entry in failed})
             orchestration["diagnose"] = {"stage": "complete", "round": 1, "suspectNodes": suspects}
-        named_nodes = {failure_entry["name"] for failure_entry in failed}
         nodes_of_failed_groups = {
             node
             for group in finished_groups
             if group["phase"] == "Failed" and not is_searching
             for node in groups.get(group["name"], [])
         }
-        passed = sorted(
-            {node for group_nodes in groups.values() for node in group_nodes}
-            - named_nodes
-            - nodes_of_failed_groups
-        )
+        all_nodes = {node for group_nodes in groups.values() for node in group_nodes}
+        failed_nodes = nodes_of_failed_groups | {failure_entry["name"] for failure_entry in failed}
+        status = {
+            **workflow["status"],
+            **self._store_node_lists(workflow, sorted(all_nodes - failed_nodes), failed),
+            "conditions": conditions,
+            "orchestration": orchestration,
+        }
+        return self._objects.replace(WORKFLOW, workflow, {**workflow, "status": status})
+
+    def _store_node_lists(
+        self, workflow: Object, passed: Sequence[str], failed: Sequence[Mapping[str, str]]
+    ) -> Object:
+        """Store config maps with the nodes that passed and failed; return references to them.
+
+        An empty list has no config map.
+        """
         short_uid = workflow["metadata"]["uid"][:8]
         references = {}
         for outcome, key, content in (
@@ -323,13 +334,7 @@ class _CertificationRun:
                     CONFIG_MAP, name, workflow, {"binaryData": {key: _compress(content)}}
                 )
                 references[f"{outcome}NodesRef"] = {"kind": "ConfigMap", "name": name}
-        status = {
-            **workflow["status"],
-            **references,
-            "conditions": conditions,
-            "orchestration": orchestration,
-        }
-        return self._objects.replace(WORKFLOW, workflow, {**workflow, "status": status})
+        return references
 
     def _find_failures(
         self, nodes: Sequence[str], category: Object, options: Object
