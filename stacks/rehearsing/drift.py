@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuform.providers.emulator.server import Server
-from gpuform.schemas.plan import MASK, PropertyChange, ResourceDrift
+from gpuform.schemas.plan import PropertyChange, ResourceDrift
 from gpuform.schemas.resource_facts import NodeHealth
+from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import type_of
