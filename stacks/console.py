@@ -18,8 +18,8 @@ from gpuform.stacks.engine.project import find_topology_file
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.template import has_expression, parse
+from gpuform.stacks.expressions.values import ExpressionError
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.topology.configuration import ConfigValue
 from gpuform.stacks.topology.declarations import (

@@ -19,11 +19,12 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.pricing.costs import price_usage, sum_costs
-from gpuform.stacks.pricing.price_book import PriceBook
-from gpuform.stacks.pricing.usage import (
+from gpuform.stacks.price_book import PriceBook
+from gpuform.stacks.pricing import (
     compute_current_usage,
     list_entry_nodes,
+    price_usage,
+    sum_costs,
     to_plain_properties,
 )
 from gpuform.stacks.resource_rules import find_lifecycle

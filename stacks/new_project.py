@@ -190,7 +190,7 @@ def _render_schema() -> str:
     With platforms of other distributions, return the complete schema.
     """
     if platforms().keys() != list_own_platforms().keys():
-        from gpuform.stacks.json_schema.file_schemas import render_topology_schema  # noqa: PLC0415 - rarely
+        from gpuform.stacks.json_schema import render_topology_schema  # noqa: PLC0415 - rarely
 
         return render_topology_schema()
     installed = Path(schemas.__path__[0], "topology.schema.json").resolve()

@@ -14,15 +14,15 @@ from typing import Final
 from gpuform.providers import codegen
 from gpuform.providers.platform import list_own_platforms, platforms
 from gpuform.providers.plugin.package_schema import build_package_schema
-from gpuform.stacks.json_schema.file_schemas import (
+from gpuform.stacks.json_schema import (
     render_cases_schema,
     render_gates_schema,
     render_notify_schema,
+    render_plan_schema,
     render_prices_schema,
     render_stacks_schema,
     render_topology_schema,
 )
-from gpuform.stacks.json_schema.plan_schema import render_plan_schema
 from tools.reference.pages import GENERATED_FOLDERS, render_pages
 
 ROOT: Final = Path(__file__).parents[1]

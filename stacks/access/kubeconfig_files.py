@@ -1,31 +1,277 @@
-"""Change the user's kubeconfig, one file or several, as kubectl finds them.
+"""Add, find and remove credentials of clusters in the user's kubeconfig, one file or several.
 
-The commands `kubeconfig` and `connect`, and runs that delete clusters, call `KubeconfigFiles`.
+Files are found as kubectl finds them. The commands `kubeconfig` and `connect`, and runs that delete
+clusters, call `KubeconfigFiles`; `kubeconfig_document` edits the text.
 """
 
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from gpuform.stacks.access.kubeconfig_credentials import (
-    Credential,
-    CredentialOptions,
-    add_credentials,
-    create_name_conflict_error,
-    find_labels,
-    remove_contexts,
-)
+from pydantic import SecretStr
+
+from gpuform.providers.errors import MissingCredentials
+from gpuform.providers.kubernetes.kubeconfig import parse_kubeconfig
+from gpuform.schemas.models import validate_id
+from gpuform.schemas.safe_text import escape_invisible, truncate
+from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.kubeconfig_document import (
     EXTENSION_NAME,
     ClusterLabel,
+    FormerValues,
     KubeconfigDocument,
 )
-from gpuform.stacks.access.kubeconfig_editing import SECTIONS
+from gpuform.stacks.access.kubeconfig_editing import CURRENT_CONTEXT, HEADER, SECTIONS
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """The kubeconfig entries of one cluster. `content_by_section` holds secrets."""
+
+    name: str
+    label: ClusterLabel
+    content_by_section: Mapping[str, Mapping[str, Any]] = field(repr=False)
+
+    @classmethod
+    def from_kubeconfig(cls, name: str, label: ClusterLabel, kubeconfig: SecretStr) -> Self:
+        """Return the credential in a platform's kubeconfig.
+
+        The credential is that of the current context, else of the first one. `name` becomes the
+        name of context, cluster and user.
+
+        Raises:
+            NoAccess: the kubeconfig has no usable credential, or `name` is not a valid name. The
+                message shows nothing of the kubeconfig.
+        """
+        try:
+            validate_id(name)
+        except ValueError as error:
+            raise NoAccess(
+                f"{truncate(escape_invisible(name), 80)!r} is not a valid context name: it {error}",
+                hint="Nothing was written. Choose another name with --context NAME.",
+            ) from None
+        try:
+            parts = parse_kubeconfig(kubeconfig.get_secret_value(), name)
+        except MissingCredentials as error:
+            raise NoAccess(error.message, hint=f"Nothing was written. {error.hint}") from None
+        content_by_section = {
+            "clusters": parts.cluster.to_kubeconfig(),
+            "users": parts.user.to_kubeconfig(),
+            "contexts": {**parts.context.to_kubeconfig(), "cluster": name, "user": name},
+        }
+        return cls(name, label, content_by_section)
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialOptions:
+    """How credentials are added.
+
+    `make_current` makes the last one's context the current context. Without it, the context becomes
+    current only if there is none and `may_make_current` is set. `replace_foreign` replaces entries
+    of the same name that gpuform did not write for this cluster.
+    """
+
+    make_current: bool = False
+    may_make_current: bool = True
+    replace_foreign: bool = False
+
+
+def find_labels(content: str, file_label: str) -> dict[str, ClusterLabel]:
+    """Return the labels of the contexts written by gpuform, by the context's name."""
+    contexts = KubeconfigDocument(content, file_label).get_entries("contexts")
+    labels = {name: ClusterLabel.from_entry(entry) for name, entry in contexts.items()}
+    return {name: label for name, label in labels.items() if label is not None}
+
+
+def add_credentials(
+    content: str, file_label: str, credentials: Iterable[Credential], options: CredentialOptions
+) -> str:
+    """Return the kubeconfig with the credentials; each replaces the cluster's former one.
+
+    Raises:
+        EngineError: an entry of the name exists, gpuform did not write it for this cluster, and
+            the options do not allow to replace it.
+    """
+    for credential in credentials:
+        content = _add_credential(content, file_label, credential, options)
+    return content
+
+
+def remove_contexts(
+    content: str, file_label: str, should_remove: Callable[[str, ClusterLabel], bool]
+) -> str:
+    """Return the kubeconfig without gpuform's entries for the chosen clusters.
+
+    `should_remove` is called with each context's name and label; if one context of a cluster is
+    chosen, all of them are removed. If the current context is removed, the context that was current
+    before becomes current again.
+    """
+    labels = find_labels(content, file_label)
+    removed = {name: label for name, label in labels.items() if should_remove(name, label)}
+    if not removed:
+        return content
+    former_values: FormerValues = {}
+    for label in removed.values():
+        former_values = {**label.former_values, **former_values}
+    document = KubeconfigDocument(content, file_label)
+    current_context = document.current_context
+    for section in SECTIONS:
+        for name, entry in document.get_entries(section).items():
+            entry_label = ClusterLabel.from_entry(entry)
+            if entry_label is not None and any(
+                entry_label.is_same_cluster(removed_label) for removed_label in removed.values()
+            ):
+                document = document.remove_entry(section, name, former_values)
+    if current_context in removed:
+        document = document.restore_current_context(
+            _find_former_context(document, removed, current_context)
+        )
+    return document.remove_header(former_values).text
+
+
+def _add_credential(
+    content: str, file_label: str, credential: Credential, options: CredentialOptions
+) -> str:
+    """Return the kubeconfig with the credential, unchanged if the credential is up to date."""
+    document = KubeconfigDocument(content, file_label)
+    credential = _keep_namespace(document, credential)
+    if _is_up_to_date(document, credential) and (
+        document.current_context == credential.name or not _should_become_current(document, options)
+    ):
+        return content
+    label, current_label = (
+        credential.label,
+        find_labels(content, file_label).get(document.current_context),
+    )
+    former_label = _find_label(document, credential)
+    content = remove_contexts(
+        content, file_label, lambda _name, other: other.is_same_cluster(label)
+    )
+    document = _remove_same_names(KubeconfigDocument(content, file_label), credential, options)
+    is_new = not document.content
+    is_used = _should_become_current(document, options) or (
+        current_label is not None and current_label.is_same_cluster(label)
+    )
+    keys = [*SECTIONS, *([CURRENT_CONTEXT] if is_used else []), *(HEADER if is_new else [])]
+    known_values = {
+        key: former_value
+        for key, former_value in (former_label or label).former_values.items()
+        if key != CURRENT_CONTEXT
+    }
+    labels_by_section = {
+        "contexts": replace(label, former_values={**known_values, **document.record_values(*keys)})
+    }
+    for section in reversed(SECTIONS):  # each new key is inserted before the others
+        entry = labels_by_section.get(section, label).add_to(credential.content_by_section[section])
+        document = document.add_entry(section, credential.name, entry)
+    if is_used:
+        document = document.set_current_context(credential.name)
+    return (document.add_header() if is_new else document).text
+
+
+def _should_become_current(document: KubeconfigDocument, options: CredentialOptions) -> bool:
+    """Return whether a new context becomes current: on request, or if allowed and none is."""
+    return options.make_current or (options.may_make_current and not document.current_context)
+
+
+def _is_up_to_date(document: KubeconfigDocument, credential: Credential) -> bool:
+    """Return whether all entries of the credential are up to date."""
+    for section in SECTIONS:
+        entry = document.get_entries(section).get(credential.name)
+        label = ClusterLabel.from_entry(entry) if entry is not None else None
+        if label is None or entry is None:
+            return False
+        new_label = replace(credential.label, former_values=label.former_values)
+        if dict(entry) != new_label.add_to(credential.content_by_section[section]):
+            return False
+    return True
+
+
+def _keep_namespace(document: KubeconfigDocument, credential: Credential) -> Credential:
+    """Return the credential with the user's namespace, unless the platform sets one."""
+    namespace = {}
+    for entry in document.get_entries("contexts").values():
+        label = ClusterLabel.from_entry(entry)
+        if label is not None and label.is_same_cluster(credential.label) and "namespace" in entry:
+            # `kubectl config set-context --namespace` is the user's choice and survives new
+            # credentials.
+            namespace = {"namespace": entry["namespace"]}
+    context = {**namespace, **credential.content_by_section["contexts"]}
+    return replace(
+        credential, content_by_section={**credential.content_by_section, "contexts": context}
+    )
+
+
+def _find_label(document: KubeconfigDocument, credential: Credential) -> ClusterLabel | None:
+    """Return the label of the cluster's present context, or None."""
+    labels = (ClusterLabel.from_entry(entry) for entry in document.get_entries("contexts").values())
+    return next(
+        (label for label in labels if label and label.is_same_cluster(credential.label)), None
+    )
+
+
+def _remove_same_names(
+    document: KubeconfigDocument, credential: Credential, options: CredentialOptions
+) -> KubeconfigDocument:
+    """Return the document without entries of the credential's name.
+
+    Raises:
+        EngineError: there are such entries, and the options do not allow to replace them.
+    """
+    for section in SECTIONS:
+        if credential.name not in document.get_entries(section):
+            continue
+        if not options.replace_foreign:
+            raise create_name_conflict_error(document, section, credential.name)
+        document = document.remove_entry(section, credential.name, {})
+    return document
+
+
+def create_name_conflict_error(
+    document: KubeconfigDocument, section: str, name: str
+) -> EngineError:
+    """Return the error about a name with an entry of somebody else."""
+    label = ClusterLabel.from_entry(document.get_entries(section)[name])
+    owner = (
+        f"it belongs to {label.urn} (state: {label.state})" if label else "gpuform did not write it"
+    )
+    position = f"{document.file_label}:{document.find_line(section, name)}"
+    return EngineError(
+        f"{position}: the {section.removesuffix('s')} {name!r} already exists, and {owner}",
+        hint="Nothing was changed. Choose another name with --context NAME, or replace the "
+        "existing entry with --force.",
+    )
+
+
+def _find_former_context(
+    document: KubeconfigDocument, removed: dict[str, ClusterLabel], current_context: str
+) -> str | None:
+    """Return the former text behind `current-context`, or None for a missing key.
+
+    A former context that is removed as well, or no longer exists, is not restored.
+    """
+    # After updates, two contexts can name each other as the former context.
+    visited = set()
+    name = current_context
+    while name in removed and name not in visited:
+        visited.add(name)
+        if CURRENT_CONTEXT not in removed[name].former_values:
+            return ' ""'
+        former_value = removed[name].former_values[CURRENT_CONTEXT]
+        if former_value is None:
+            return None
+        name = KubeconfigDocument(
+            f"{CURRENT_CONTEXT}:{former_value}", document.file_label
+        ).current_context
+        if name not in removed:
+            is_valid = not name or name in document.get_entries("contexts")
+            return former_value if is_valid else ' ""'
+    return ' ""'
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ from gpuform.stacks.operations.multi_stack.stack_process import Form, OutputLine
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
 from gpuform.stacks.review.facts import Review
+from gpuform.stacks.review.plan_text import render_review
 from gpuform.stacks.review.summary_text import format_gate
-from gpuform.stacks.review.text.plan_text import render_review
 from gpuform.stacks.review.value_text import counted
 
 _SINGLE_STACK_OPTIONS: Final = (

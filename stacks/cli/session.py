@@ -180,7 +180,7 @@ def _render_review(
     """
     if form == "text":
         from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
-        from gpuform.stacks.review.text.plan_text import render_review  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.plan_text import render_review  # noqa: PLC0415 - as above
 
         # A file gets no terminal colours.
         return [render_review(review, PLAIN if to_file else session.screen.paint) + "\n"]

@@ -44,7 +44,7 @@ from gpuform.providers.http import (
 )
 from gpuform.providers.values import Redactor
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.review.summary_text import format_elapsed
+from gpuform.stacks.review.value_text import format_elapsed
 
 if TYPE_CHECKING:
     import httpx

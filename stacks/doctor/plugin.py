@@ -34,8 +34,8 @@ from gpuform.providers.plugin.locations import (
     list_installed_plugins,
 )
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.doctor.environment import find_untested_cli
 from gpuform.stacks.doctor.findings import Examination, Finding, Level
+from gpuform.stacks.doctor.surroundings import find_untested_cli
 
 ANSWER_TIMEOUT_S: Final = 30.0
 _INSTALL_HINT: Final = "gpuform plugin install"

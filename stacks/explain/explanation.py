@@ -18,7 +18,7 @@ from gpuform.schemas.explanation import (
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.explain.evidence import list_figures, list_repairs
+from gpuform.stacks.explain.figures import compute_costs, list_figures, list_repairs
 from gpuform.stacks.explain.life import derive_events
 from gpuform.stacks.explain.recorded_runs import (
     ObjectKey,
@@ -27,8 +27,7 @@ from gpuform.stacks.explain.recorded_runs import (
     list_stored_objects,
     read_recorded_runs,
 )
-from gpuform.stacks.explain.spending import compute_costs
-from gpuform.stacks.pricing.price_book import PriceBook
+from gpuform.stacks.price_book import PriceBook
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from gpuform.stacks.explain.recorded_runs import (
     StoredObject,
     format_time,
 )
-from gpuform.stacks.pricing.usage import to_plain_properties
+from gpuform.stacks.pricing import to_plain_properties
 from gpuform.stacks.review.dangers import format_reason, select_visible_changes
 from gpuform.stacks.review.value_text import format_inline
 

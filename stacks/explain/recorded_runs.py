@@ -33,7 +33,7 @@ from gpuform.stacks.engine.store import (
     RunHistory,
 )
 from gpuform.stacks.engine.urn import is_noise, is_own
-from gpuform.stacks.pricing.usage import list_entry_nodes
+from gpuform.stacks.pricing import list_entry_nodes
 
 ObjectKey = tuple[str, str]
 """URN and id of an object; the id is empty for a component."""

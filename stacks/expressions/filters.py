@@ -15,13 +15,15 @@ from typing import Any, Final
 from jinja2 import Environment, pass_environment
 from jinja2 import filters as jinja
 
-from gpuform.stacks.expressions.budget import (
+from gpuform.stacks.expressions.values import (
     ExpressionError,
+    as_text,
     limit_function,
     measure_weight,
+    require_number,
     take_from_budget,
+    to_plain_value,
 )
-from gpuform.stacks.expressions.values import as_text, require_number, to_plain_value
 
 Filter = Callable[..., Any]
 _UNSET: Final = object()

@@ -13,15 +13,17 @@ from jinja2 import StrictUndefined, Undefined
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from gpuform.stacks.expressions.budget import (
+from gpuform.stacks.expressions.filters import FILTERS, METHODS
+from gpuform.stacks.expressions.values import (
     ExpressionError,
+    as_text,
     count_weight,
+    describe_kind,
     limit_function,
     measure_weight,
+    require_number,
     take_from_budget,
 )
-from gpuform.stacks.expressions.filters import FILTERS, METHODS
-from gpuform.stacks.expressions.values import as_text, describe_kind, require_number
 
 _MOST_BITS: Final = 4096
 _MISSING: Final = 10

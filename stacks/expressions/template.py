@@ -14,9 +14,13 @@ from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.visitor import NodeTransformer
 
 from gpuform.schemas.checking import find_nearest_name
-from gpuform.stacks.expressions.budget import ExpressionError, limit_evaluation
 from gpuform.stacks.expressions.sandbox import CONCATENATED, SANDBOX, WEIGHED, concatenate_texts
-from gpuform.stacks.expressions.values import TOO_LONG_A_NUMBER, to_plain_value
+from gpuform.stacks.expressions.values import (
+    TOO_LONG_A_NUMBER,
+    ExpressionError,
+    limit_evaluation,
+    to_plain_value,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import Final, Self
 import yaml
 
 from gpuform.providers.context import get_run_context
+from gpuform.stacks import price_book
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.gates.comparing import find_weakened_gates
@@ -30,7 +31,6 @@ from gpuform.stacks.gates.file import (
     read_stacks_gates,
 )
 from gpuform.stacks.gates.rules import COST_RULES
-from gpuform.stacks.pricing import price_book
 
 _GIT_TIMEOUT_S = 60.0
 _CODE_RULES: Final = frozenset({"python", "rego"})

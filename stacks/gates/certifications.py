@@ -17,7 +17,7 @@ from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.rules import has_match
-from gpuform.stacks.pricing.usage import to_plain_properties
+from gpuform.stacks.pricing import to_plain_properties
 from gpuform.stacks.resource_rules import find_kind, find_lifecycle
 
 _CERTIFICATION = "Certification"

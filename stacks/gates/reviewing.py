@@ -14,8 +14,8 @@ from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.gates.base_branch import open_project_gates
 from gpuform.stacks.gates.evaluating import GateEvaluator, allow_gates
 from gpuform.stacks.gates.file import Gate, read_gates, read_project_gates
-from gpuform.stacks.pricing.plan_costs import add_prices
-from gpuform.stacks.pricing.price_book import PriceBook
+from gpuform.stacks.price_book import PriceBook
+from gpuform.stacks.pricing import add_prices
 
 
 def evaluate_gates(

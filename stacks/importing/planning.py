@@ -17,6 +17,7 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import build_full_name, find_owners
 from gpuform.stacks.engine.urn import make_urn, name_of
+from gpuform.stacks.importing.declaration_files import ProjectDeclarations, list_declared_resources
 from gpuform.stacks.importing.declarations import (
     DeclarationOptions,
     ImportDeclaration,
@@ -27,10 +28,6 @@ from gpuform.stacks.importing.declarations import (
     read_objects,
 )
 from gpuform.stacks.importing.orphans import Owner, list_managed_objects, map_owners
-from gpuform.stacks.importing.project_declarations import (
-    ProjectDeclarations,
-    list_declared_resources,
-)
 from gpuform.stacks.importing.selection import ImportChoice, ImportRefused, ObjectKey
 
 _NO_DECLARATION = ImportDeclaration(Declarations(), {})

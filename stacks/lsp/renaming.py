@@ -26,9 +26,8 @@ from gpuform.stacks.lsp.aliases import (
     list_case_config_keys,
     list_case_resources,
 )
-from gpuform.stacks.lsp.checking import check_topology
 from gpuform.stacks.lsp.cursor import ExpressionPath, NamedEntry, Span
-from gpuform.stacks.lsp.sources import SourceFile, parse_source
+from gpuform.stacks.lsp.sources import SourceFile, check_topology, parse_source
 from gpuform.stacks.lsp.topology_text import TopologyText
 from gpuform.stacks.multi_stack import list_stacks_with_settings
 from gpuform.stacks.topology.scope import parse_template

@@ -16,9 +16,9 @@ from pygls.workspace import TextDocument
 
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic
 from gpuform.stacks.lsp.aliases import RenameRefused, group_edits_by_file
-from gpuform.stacks.lsp.checking import check_topology, get_problem_span
 from gpuform.stacks.lsp.cursor import Span
 from gpuform.stacks.lsp.renaming import build_rename_edits, find_renameable
+from gpuform.stacks.lsp.sources import check_topology, get_problem_span
 from gpuform.stacks.lsp.topology_text import Completion, TopologyText
 
 _CHECK_DELAY_S: Final = 0.1

@@ -1,7 +1,7 @@
-"""Parse the files of a project that share their names, with the span of each name.
+"""Parse and check the files of a project that share their names, with the span of each name.
 
-Unlike `cursor`, this module reads YAML: a file that is not valid YAML has no entries here.
-`topology_text` and `renaming` call this module.
+Unlike `cursor`, this module reads YAML: a file that is not valid YAML has no entries here. Problems
+are those that `gpuform validate` reports for saved files.
 """
 
 import re
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import yaml
 
-from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
+from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.document.reading import read_text
+from gpuform.stacks.document.reading import read_text, use_unsaved_texts
 from gpuform.stacks.document.syntax_errors import LINE_BREAK, LOADER
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
@@ -29,6 +29,8 @@ from gpuform.stacks.lsp.cursor import (
     find_references,
 )
 from gpuform.stacks.topology.files import get_inclusions
+from gpuform.stacks.topology.offline import read_plan_context
+from gpuform.stacks.topology.planning import plan
 
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
@@ -328,3 +330,42 @@ def _to_line_and_column(line_starts: Sequence[int], begin: int, offset: int) -> 
     # Line breaks inside a scalar count: an expression may span several lines.
     line = bisect_right(line_starts, begin + offset) - 1
     return line, begin + offset - line_starts[line]
+
+
+_TOKEN: Final = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1|[^\s:,\[\]{}#]+(?:[:][^\s,\[\]{}]+)*|.""")
+
+
+def check_topology(
+    path: Path, open_texts: Mapping[Path, str]
+) -> dict[Path, list[DocumentDiagnostic]]:
+    """Return the problems of a topology and of all included files, by file.
+
+    `open_texts` are the texts of files that are open in the editor, by resolved path; other files
+    are read from disk. Files without problems are missing in the result. If the project cannot be
+    read, this is the only problem.
+    """
+    problems = Diagnostics()
+    with use_unsaved_texts(open_texts):
+        try:
+            plan(path, read_plan_context(path, None), problems)
+        except EngineError as error:  # a project that cannot be read
+            position = SourcePosition(str(path))
+            return {
+                path: [DocumentDiagnostic(position, "project", error.message, error.hint or "")]
+            }
+    problems_by_file: dict[Path, list[DocumentDiagnostic]] = {}
+    for problem in problems:
+        # Positions name files relative to the current folder.
+        problems_by_file.setdefault((Path.cwd() / problem.position.file).resolve(), []).append(
+            problem
+        )
+    return problems_by_file
+
+
+def get_problem_span(problem: DocumentDiagnostic, lines: Sequence[str]) -> Span:
+    """Return the span of the word at a problem; an empty one if the position is behind the text."""
+    line = min(problem.position.line - 1, max(len(lines) - 1, 0))
+    text = lines[line].rstrip("\r\n") if lines else ""
+    begin = min(problem.position.column - 1, len(text))
+    token = _TOKEN.match(text, begin)
+    return Span(line, begin, token.end() if token else begin)

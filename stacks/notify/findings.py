@@ -14,7 +14,7 @@ from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.notify.sending import Occurrence
-from gpuform.stacks.pricing.usage import to_plain_properties
+from gpuform.stacks.pricing import to_plain_properties
 from gpuform.stacks.resource_rules import find_lifecycle
 
 SOON_S: Final = 3 * 86400.0

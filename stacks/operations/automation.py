@@ -24,7 +24,7 @@ from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import OutputValue, RunResult, convert_outputs
 from gpuform.stacks.operations.status_reading import DriftResult, read_status
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
-from gpuform.stacks.review.text.status_text import StatusReport
+from gpuform.stacks.review.status_text import StatusReport
 
 OnEvent = Callable[[OperationEvent], None]
 """Receives events one at a time; `Interrupted` and `Message` come from any thread."""

@@ -26,10 +26,13 @@ from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.importing import selection
-from gpuform.stacks.importing.declaration_files import open_declarations
+from gpuform.stacks.importing.declaration_files import (
+    FileEdit,
+    ProjectDeclarations,
+    open_declarations,
+)
 from gpuform.stacks.importing.declarations import DeclarationOptions
 from gpuform.stacks.importing.planning import ImportPlan, ImportRequest, ImportTarget, plan_import
-from gpuform.stacks.importing.project_declarations import FileEdit, ProjectDeclarations
 from gpuform.stacks.importing.selection import ImportChoice, ImportFilter, ImportRefused
 from gpuform.stacks.operations.opening.environments import enter_environment
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack, warn_of_recovery

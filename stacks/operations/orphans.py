@@ -18,7 +18,7 @@ from gpuform.stacks.importing.orphans import OrphanSearch
 from gpuform.stacks.offers import Offers, query_offers, save_offers
 from gpuform.stacks.operations.opening.emulator import run_emulator
 from gpuform.stacks.operations.opening.selected_stack import AskPassphrase, create_passphrase_finder
-from gpuform.stacks.pricing.price_book import PriceBook
+from gpuform.stacks.price_book import PriceBook
 
 
 @dataclass(frozen=True, slots=True)

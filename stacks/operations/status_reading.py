@@ -42,12 +42,11 @@ from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.operations.runs.callbacks import Interrupted, OperationCallbacks
 from gpuform.stacks.operations.runs.results import FinalState
 from gpuform.stacks.operations.runs.saved_plans import describe_creation
-from gpuform.stacks.pricing.costs import price_usage, sum_costs
-from gpuform.stacks.pricing.price_book import PriceBook
-from gpuform.stacks.pricing.usage import compute_current_usage, list_entry_nodes
+from gpuform.stacks.price_book import PriceBook
+from gpuform.stacks.pricing import compute_current_usage, list_entry_nodes, price_usage, sum_costs
 from gpuform.stacks.resource_rules import find_lifecycle
-from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
-from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, StatusReport
+from gpuform.stacks.review.multi_stack_status_text import StackStatus
+from gpuform.stacks.review.status_text import LensStatus, ResourceStatus, StatusReport
 from gpuform.stacks.review.value_text import short_type, to_display_value
 from gpuform.stacks.schedule.agenda import list_agenda
 from gpuform.stacks.schedule.calendar import IdleWatch

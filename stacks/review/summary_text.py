@@ -121,16 +121,6 @@ def _format_gpu_total(sign: str, gpu_counts: Iterable[int | None]) -> str:
     return f"{sign}{known_gpus} or more" if known_gpus else "an unknown number"
 
 
-def format_elapsed(seconds: float) -> str:
-    """Format seconds, rounded and at least one: 45s, 3m20s, 1h05m10s."""
-    total_seconds = max(1, round(seconds))
-    minutes, rest = divmod(total_seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes:02d}m{rest:02d}s"
-    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
-
-
 UNKNOWN = "unknown"
 
 

@@ -1,6 +1,6 @@
 """Format operations, resource names, property values and stack outputs as text.
 
-Secrets are masked. Keys are sorted, since Pulumi's wire delivers objects in any order.
+Every text view calls this module. Keys are sorted, and secrets are masked.
 """
 
 import json
@@ -210,3 +210,13 @@ def list_output_changes(before: PropertyMap, after: PropertyMap) -> Iterator[Out
 def _to_plan_value(value: PropertyValue) -> Any:
     """Convert a value for a plan; None for an unknown one."""
     return None if unwrap(value) is UNKNOWN else to_display_value(value)
+
+
+def format_elapsed(seconds: float) -> str:
+    """Format seconds, rounded and at least one: 45s, 3m20s, 1h05m10s."""
+    total_seconds = max(1, round(seconds))
+    minutes, rest = divmod(total_seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02d}m{rest:02d}s"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

@@ -20,7 +20,7 @@ from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.pricing.usage import to_plain_properties
+from gpuform.stacks.pricing import to_plain_properties
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.schedule.calendar import find_start

@@ -44,7 +44,7 @@ from gpuform.stacks.engine.executing import DueChange
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.pricing.usage import to_plain_properties
+from gpuform.stacks.pricing import to_plain_properties
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.schedule.calendar import TimeTable, find_start
 from gpuform.stacks.topology_export.checks import list_fabric_notices

@@ -15,9 +15,12 @@ from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.template import has_expression, parse
-from gpuform.stacks.expressions.values import ForeignReference, find_foreign_references
+from gpuform.stacks.expressions.values import (
+    ExpressionError,
+    ForeignReference,
+    find_foreign_references,
+)
 from gpuform.stacks.topology.declarations import (
     ALONE,
     MODULES,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN, contains_unknown
-from gpuform.stacks.expressions.budget import ExpressionError
+from gpuform.stacks.expressions.values import ExpressionError
 from gpuform.stacks.topology.configuration import ConfigValue
 from gpuform.stacks.topology.declarations import (
     ConfigVariable,

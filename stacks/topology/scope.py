@@ -18,7 +18,6 @@ from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic,
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
 from gpuform.stacks.document.reading import read_source_text
 from gpuform.stacks.document.syntax_errors import LINE_BREAK
-from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.template import (
     ExpressionReference,
     Template,
@@ -26,6 +25,7 @@ from gpuform.stacks.expressions.template import (
     has_expression,
     parse,
 )
+from gpuform.stacks.expressions.values import ExpressionError
 from gpuform.stacks.topology.configuration import find_value_problem
 from gpuform.stacks.topology.declarations import (
     MODULES,

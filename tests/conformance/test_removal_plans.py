@@ -21,7 +21,7 @@ from conformance.stacks import EmbeddedStack, declare_one
 from gpuform.providers.slurm.processes import LocalCommandRunner
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.operations.plans.run_record import RunRecord
-from gpuform.stacks.review.text.plan_text import render_plan
+from gpuform.stacks.review.plan_text import render_plan
 
 FOLDER = Path(__file__).parent / "removal_plans"
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[0-9:]+Z")

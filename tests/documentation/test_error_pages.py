@@ -20,7 +20,7 @@ from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.stack import StackNotFound
 from gpuform.stacks.engine.store import BackendError
 from gpuform.stacks.help_pages import find_page, read_page
-from gpuform.stacks.review.text.history_text import render_diagnostics
+from gpuform.stacks.review.history_text import render_diagnostics
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("schemas", "providers", "stacks")

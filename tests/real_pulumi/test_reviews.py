@@ -13,7 +13,7 @@ from support.stacks.scenario_replay import HEAD, Replay
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.previews.reading import read_plan
+from gpuform.stacks.review.plan_files import read_plan
 
 BEFORE: Final = "a = Thing('a', size=1)\nThing('b', zone='x')\nThing('c')\nexport('made', a.made)\n"
 AFTER: Final = "a = Thing('a', size=2)\nThing('b', zone='y')\nThing('d')\nexport('made', a.made)\n"

@@ -15,7 +15,7 @@ from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, get_reference_fields
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.json_schema.file_schemas import build_topology_schema
+from gpuform.stacks.json_schema import build_topology_schema
 from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
 

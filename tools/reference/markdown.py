@@ -17,7 +17,7 @@ from gpuform.schemas.rules import (
     get_field_rules,
     inherit_all_rules,
 )
-from gpuform.stacks.json_schema.type_text import describe_type, render_yaml_value
+from gpuform.stacks.lsp.vocabulary import describe_type, render_yaml_value
 
 MARK: Final = "<!-- Generated: python -m tools.generate -->"
 """A line in each generated page, for people who want to change the page."""

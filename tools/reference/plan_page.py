@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.schemas.plan import PlanAction, PlanReason
-from gpuform.stacks.json_schema.plan_schema import build_plan_schema
+from gpuform.stacks.json_schema import build_plan_schema
 from tools.reference.markdown import (
     escape_prose,
     join_as_code,

@@ -22,8 +22,7 @@ from gpuform.stacks.operations.opening.environments import enter_environment, re
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 
 if TYPE_CHECKING:
-    from gpuform.stacks.access.kubeconfig_credentials import Credential
-    from gpuform.stacks.access.kubeconfig_files import ContextChange, KubeconfigFiles
+    from gpuform.stacks.access.kubeconfig_files import ContextChange, Credential, KubeconfigFiles
     from gpuform.stacks.access.ssh_files import SshFiles, SshHost
     from gpuform.stacks.cli.terminal.screen import Screen
 
@@ -198,7 +197,7 @@ def _build_credential(
     """
     from pydantic import SecretStr  # noqa: PLC0415 - not for help
 
-    from gpuform.stacks.access.kubeconfig_credentials import Credential  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.kubeconfig_files import Credential  # noqa: PLC0415 - as above
 
     name = context or cluster.access.name or cluster.name
     # A context that the user renamed keeps its name.
@@ -219,7 +218,7 @@ def _build_credential(
 
 def _render_credentials(credentials: "Sequence[Credential]") -> str:
     """Render the credentials as a complete kubeconfig."""
-    from gpuform.stacks.access.kubeconfig_credentials import CredentialOptions, add_credentials  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.kubeconfig_files import CredentialOptions, add_credentials  # noqa: PLC0415 - as above
 
     return add_credentials("", "the kubeconfig", credentials, CredentialOptions())
 

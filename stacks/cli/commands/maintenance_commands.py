@@ -144,9 +144,7 @@ def _find_drift_of_all(
 
 def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
     """Yield the reasons for unreadable resources, then a line about the incomplete result."""
-    from gpuform.stacks.review.text.history_text import (  # noqa: PLC0415 - as above
-        render_diagnostics,
-    )
+    from gpuform.stacks.review.history_text import render_diagnostics  # noqa: PLC0415 - as above
 
     if not drift_result.succeeded:
         yield from render_diagnostics(drift_result.diagnostics)

@@ -131,7 +131,7 @@ def orphans(
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - as above
     from gpuform.stacks.importing.orphans import find_orphans  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.orphans import Account, build_orphan_search  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.orphans_text import (  # noqa: PLC0415 - as above
         build_orphans_document,
         render_import_commands,
         render_orphans,
@@ -241,10 +241,7 @@ def offers(
     from gpuform.schemas.safe_text import format_json  # noqa: PLC0415 - as below
     from gpuform.stacks.offers import add_prices, filter_by_gpu  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.orphans import read_offers  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
-        build_offers_document,
-        render_offers,
-    )
+    from gpuform.stacks.review.orphans_text import build_offers_document, render_offers  # noqa: PLC0415 - as above
 
     with open_session() as session:
         offers_found, book = read_offers(

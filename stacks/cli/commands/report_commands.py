@@ -20,7 +20,7 @@ from gpuform.stacks.cli.flags import (
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 
 if TYPE_CHECKING:
-    from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
+    from gpuform.stacks.review.multi_stack_status_text import StackStatus
 
 
 @click.command()
@@ -44,7 +44,7 @@ def explain(name: str, as_json: bool) -> None:
     """
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.explaining import explain_name  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.explanation_text import render_explanation  # noqa: PLC0415
+    from gpuform.stacks.review.timeline_text import render_explanation  # noqa: PLC0415
 
     with open_session() as session:
         selected = select_stack(session, find_workspace(session, runs_program=False))
@@ -117,7 +117,7 @@ def _read_one_stack(session: Session, *, refresh: bool, emulate: bool) -> "Stack
     """Return the status of the selected stack, with its calendar."""
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.multi_stack_status_text import StackStatus  # noqa: PLC0415
+    from gpuform.stacks.review.multi_stack_status_text import StackStatus  # noqa: PLC0415
 
     selected = select_stack(session, find_workspace(session, runs_program=False))
     status = read_status(selected, refresh=refresh, emulate=emulate)
@@ -158,7 +158,7 @@ def _render_calendar(session: Session, statuses: "list[StackStatus]", form: str)
     from datetime import UTC, datetime  # noqa: PLC0415 - not for help
 
     from gpuform.schemas.agenda import Agenda  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.agenda_text import render_agenda, render_icalendar  # noqa: PLC0415
+    from gpuform.stacks.review.timeline_text import render_agenda, render_icalendar  # noqa: PLC0415
     from gpuform.stacks.schedule.agenda import sort_agenda  # noqa: PLC0415 - as above
 
     lines = [line for it in statuses if it.status for line in it.status.agenda]

@@ -212,7 +212,7 @@ def _build_review(
     from gpuform.stacks.gates.evaluating import allow_gates  # noqa: PLC0415 - as above
     from gpuform.stacks.gates.reviewing import evaluate_gates  # noqa: PLC0415 - as above
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.previews import read_plans  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.plan_files import read_plans  # noqa: PLC0415 - as above
 
     read_plans_of_files = [
         read_plans("stdin" if name == "-" else name, read_content(name)) for name in files
@@ -357,7 +357,7 @@ def fetch_plan(
     from gpuform.stacks.code_hosts.posting import open_code_host  # noqa: PLC0415 - as above
     from gpuform.stacks.code_hosts.review_target import find_review_target  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
-    from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.plan_files import read_saved_plans  # noqa: PLC0415 - as above
 
     with open_session() as session:
         review_place = find_review_target(review_flags, session.environ)

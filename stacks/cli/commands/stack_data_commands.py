@@ -23,7 +23,7 @@ from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.value_json import Crypter, Json
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
-from gpuform.stacks.review.text.history_text import render_history
+from gpuform.stacks.review.history_text import render_history
 from gpuform.stacks.review.value_text import render_outputs, to_display_value
 
 _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
@@ -169,7 +169,7 @@ def logs(number: int | None, as_json: bool) -> None:
     """
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.past_runs import read_run  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.history_text import render_log, render_run  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.history_text import render_log, render_run  # noqa: PLC0415 - as above
 
     with open_session() as session:
         workspace = find_workspace(session, runs_program=False)

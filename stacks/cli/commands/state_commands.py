@@ -46,11 +46,7 @@ from gpuform.stacks.operations.opening.selected_stack import (
     create_passphrase_finder,
     read_sealed_state,
 )
-from gpuform.stacks.review.text.plan_text import (
-    build_entry_document,
-    build_state_rows,
-    render_state,
-)
+from gpuform.stacks.review.plan_text import build_entry_document, build_state_rows, render_state
 from gpuform.stacks.review.value_text import counted
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpuform.stacks.engine.state import ResourceState
     from gpuform.stacks.graph.arranging import Drawing
     from gpuform.stacks.multi_stack import WorkspaceStack
-    from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
+    from gpuform.stacks.review.multi_stack_status_text import StackStatus
 
 
 @click.command()
@@ -139,11 +139,8 @@ def _show_stack(session: Session, flags: _StatusFlags) -> int:
         select_stack,
     )
     from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.multi_stack_status_text import StackStatus  # noqa: PLC0415
-    from gpuform.stacks.review.text.status_text import (  # noqa: PLC0415 - as above
-        build_status_document,
-        render_status,
-    )
+    from gpuform.stacks.review.multi_stack_status_text import StackStatus  # noqa: PLC0415
+    from gpuform.stacks.review.status_text import build_status_document, render_status  # noqa: PLC0415 - as above
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - as above
 
     selected = select_stack(session, find_workspace(session, runs_program=False))
@@ -175,7 +172,7 @@ def _show_all_stacks(session: Session, filters: Sequence[str], flags: _StatusFla
     from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import StatusQuery, read_stack_statuses  # noqa: PLC0415
-    from gpuform.stacks.review.text.multi_stack_status_text import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.multi_stack_status_text import (  # noqa: PLC0415 - as above
         StackStatus,
         Totals,
         build_multi_stack_document,
@@ -326,7 +323,7 @@ def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: in
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import build_drawing  # noqa: PLC0415 - not for help
     from gpuform.stacks.graph.nodes import build_plan_nodes, build_state_nodes  # noqa: PLC0415
-    from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.plan_files import read_plan  # noqa: PLC0415 - as above
 
     if plan_file is None:
         title, entries = _read_selected_state(session)

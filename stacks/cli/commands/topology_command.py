@@ -162,7 +162,7 @@ def _print_topology(
     """Print the topology, or write it to `output`; unknown facts are on stderr or in the JSON."""
     from gpuform.stacks.cli.terminal.screen import write_parts  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.topology_export import read_topology  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.orphans_text import build_topology_document  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.orphans_text import build_topology_document  # noqa: PLC0415 - as above
     from gpuform.stacks.topology_export.formats import INVENTORY_FORMATS  # noqa: PLC0415 - as above
 
     if options.form in INVENTORY_FORMATS:
@@ -220,7 +220,7 @@ def _apply_topology(
     from gpuform.stacks.cli.terminal.prompts import is_confirmed  # noqa: PLC0415 - not for help
     from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.topology_export import apply_topology  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.orphans_text import (  # noqa: PLC0415 - as above
         build_changes_document,
         render_label_changes,
         render_label_problems,

@@ -263,7 +263,7 @@ class _FormatRun:
         With --check or --diff nothing is written.
         """
         from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
-        from gpuform.stacks.formatting.meaning import list_included_files  # noqa: PLC0415 - as above
+        from gpuform.stacks.yaml_meaning import list_included_files  # noqa: PLC0415 - as above
 
         with self._report_failure(str(path)):
             data = _read_file(path)
@@ -381,16 +381,16 @@ def _link_schema() -> Path:
 
 def _render_schema(kind: str) -> str:
     """Return the JSON schema for a kind of file: topology, prices, gates and so on."""
-    from gpuform.stacks.json_schema import file_schemas, plan_schema  # noqa: PLC0415 - not for help
+    from gpuform.stacks import json_schema  # noqa: PLC0415 - not for help
 
     texts = {
-        "topology": file_schemas.render_topology_schema,
-        "prices": file_schemas.render_prices_schema,
-        "gates": file_schemas.render_gates_schema,
-        "notify": file_schemas.render_notify_schema,
-        "stacks": file_schemas.render_stacks_schema,
-        "tests": file_schemas.render_cases_schema,
-        "plan": plan_schema.render_plan_schema,
-        "inventory": plan_schema.render_inventory_schema,
+        "topology": json_schema.render_topology_schema,
+        "prices": json_schema.render_prices_schema,
+        "gates": json_schema.render_gates_schema,
+        "notify": json_schema.render_notify_schema,
+        "stacks": json_schema.render_stacks_schema,
+        "tests": json_schema.render_cases_schema,
+        "plan": json_schema.render_plan_schema,
+        "inventory": json_schema.render_inventory_schema,
     }
     return texts[kind]()

@@ -13,7 +13,7 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.text.plan_text import format_loss, render_plan
+from gpuform.stacks.review.plan_text import format_loss, render_plan
 from gpuform.stacks.review.value_text import counted
 
 _PREVIEW_COMMANDS: Final = {

@@ -17,15 +17,15 @@ from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.runs.callbacks import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.summary_text import format_elapsed, format_notice, render_resource_counts
-from gpuform.stacks.review.text.history_text import render_diagnostics
-from gpuform.stacks.review.text.plan_text import (
+from gpuform.stacks.review.history_text import render_diagnostics
+from gpuform.stacks.review.plan_text import (
     format_dangers,
     render_changes,
     render_plan,
     render_unchecked,
 )
-from gpuform.stacks.review.value_text import format_stack_name, render_outputs
+from gpuform.stacks.review.summary_text import format_notice, render_resource_counts
+from gpuform.stacks.review.value_text import format_elapsed, format_stack_name, render_outputs
 from gpuform.stacks.schedule.noticing import list_entry_notices
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.convert.python.config_statements import render_config_statements
-from gpuform.stacks.convert.python.declaration_order import order_declarations
 from gpuform.stacks.convert.python.expressions import (
     ExpressionWriter,
     LoopHeader,
@@ -18,6 +16,7 @@ from gpuform.stacks.convert.python.expressions import (
 )
 from gpuform.stacks.convert.python.operators import reject_reference, render_f_string
 from gpuform.stacks.convert.python.references import PythonExpression, ReferenceWriter
+from gpuform.stacks.convert.python.statements import order_declarations, render_config_statements
 from gpuform.stacks.declaration_writer.python_program import (
     STEP,
     Code,

@@ -14,9 +14,10 @@ from gpuform.stacks.convert.terraform.expressions import (
     join_text_parts,
 )
 from gpuform.stacks.convert.terraform.folding import RepeatedResource, fold_instances
-from gpuform.stacks.convert.terraform.module_entries import Converter, ModuleEntryBuilder
 from gpuform.stacks.convert.terraform.module_merging import (
+    Converter,
     InexpressibleModule,
+    ModuleEntryBuilder,
     ModuleMerger,
     find_inputs,
     list_values,

@@ -20,9 +20,9 @@ from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.gates.usage import UsageMonitor, add_usage
 from gpuform.stacks.operations.opening.environments import read_config
-from gpuform.stacks.pricing.plan_costs import add_costs
-from gpuform.stacks.pricing.price_book import PriceBook
-from gpuform.stacks.review.renames import (
+from gpuform.stacks.price_book import PriceBook
+from gpuform.stacks.pricing import add_costs
+from gpuform.stacks.review.differences import (
     find_moved_resources,
     find_option_changes,
     find_renames,

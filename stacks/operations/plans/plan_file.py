@@ -7,7 +7,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
-from gpuform.stacks.review.previews import read_saved_plan, read_saved_plans
+from gpuform.stacks.review.plan_files import read_saved_plan, read_saved_plans
 
 _OWNER_ONLY: Final = 0o600
 

@@ -28,7 +28,7 @@ from gpuform.stacks.engine.planning import (
     build_relations,
 )
 from gpuform.stacks.engine.urn import is_noise, name_of
-from gpuform.stacks.pricing.usage import list_entry_nodes
+from gpuform.stacks.pricing import list_entry_nodes
 from gpuform.stacks.review.value_text import list_output_changes
 
 _REASONS = {

@@ -18,7 +18,7 @@ from gpuform.stacks.engine.executing import DueChange
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.pricing.usage import to_plain_properties
+from gpuform.stacks.pricing import to_plain_properties
 from gpuform.stacks.resource_rules import find_lifecycle
 
 _SHOWN_NODES = 10

@@ -31,8 +31,8 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
-from gpuform.stacks.pricing.usage import list_entry_nodes
-from gpuform.stacks.review.text import step_text
+from gpuform.stacks.pricing import list_entry_nodes
+from gpuform.stacks.review import step_text
 
 
 class Stopwatch:

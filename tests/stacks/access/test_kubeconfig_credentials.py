@@ -17,14 +17,14 @@ from support.strategies.kubeconfig_strategies import (
     kubeconfig_texts,
 )
 
-from gpuform.stacks.access.kubeconfig_credentials import (
+from gpuform.stacks.access.kubeconfig_document import KubeconfigDocument
+from gpuform.stacks.access.kubeconfig_editing import SECTIONS
+from gpuform.stacks.access.kubeconfig_files import (
     CredentialOptions,
     add_credentials,
     find_labels,
     remove_contexts,
 )
-from gpuform.stacks.access.kubeconfig_document import KubeconfigDocument
-from gpuform.stacks.access.kubeconfig_editing import SECTIONS
 from gpuform.stacks.engine.errors import EngineError
 
 HEAD = "apiVersion: v1\nkind: Config\n"

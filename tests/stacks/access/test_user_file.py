@@ -10,7 +10,7 @@ import pytest
 from processes.limits import LAST_RESORT
 
 from gpuform.stacks.access import user_file
-from gpuform.stacks.access.kubeconfig_credentials import find_labels
+from gpuform.stacks.access.kubeconfig_files import find_labels
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.errors import EngineError
 

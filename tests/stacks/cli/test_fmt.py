@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.formatting import FormattingError, format_topology
+from gpuform.stacks.formatting import format_topology
+from gpuform.stacks.yaml_meaning import FormattingError
 
 ROOT = Path(__file__).parents[3]
 UNTIDY = textwrap.dedent("""\

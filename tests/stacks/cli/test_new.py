@@ -16,7 +16,7 @@ from jsonschema import Draft7Validator
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.engine.project.project import load_project
 from gpuform.stacks.formatting import format_topology
-from gpuform.stacks.json_schema.file_schemas import build_topology_schema, render_topology_schema
+from gpuform.stacks.json_schema import build_topology_schema, render_topology_schema
 from gpuform.stacks.new_project import derive_project_name, list_templates
 
 ROOT = Path(__file__).parents[3]

@@ -10,8 +10,8 @@ from support.stacks.project_folders import build_topology, write_project, write_
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.plan import StackCost
-from gpuform.stacks.review.text.multi_stack_status_text import StackStatus, Totals, format_totals
-from gpuform.stacks.review.text.status_text import StatusReport
+from gpuform.stacks.review.multi_stack_status_text import StackStatus, Totals, format_totals
+from gpuform.stacks.review.status_text import StatusReport
 
 CLUSTER = """\
 clusters:

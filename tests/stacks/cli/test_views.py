@@ -35,7 +35,7 @@ from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.operations.runs.callbacks import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.run_log import Stopwatch
-from gpuform.stacks.pricing.price_book import PriceBook
+from gpuform.stacks.price_book import PriceBook
 from gpuform.stacks.review.paint import Paint
 
 

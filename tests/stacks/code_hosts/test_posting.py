@@ -21,9 +21,9 @@ from gpuform.stacks.code_hosts.posting import (
     set_review_status,
 )
 from gpuform.stacks.code_hosts.review_target import CodeHost
+from gpuform.stacks.review.document import count_characters
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.document import count_characters
-from gpuform.stacks.review.pages.markdown_page import render_markdown
+from gpuform.stacks.review.pages import render_markdown
 
 Make = Callable[..., Review]
 

@@ -9,11 +9,10 @@ from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.stacks_plan import RunLog
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import HistoryEntry
-from gpuform.stacks.explain.evidence import list_figures, list_repairs
+from gpuform.stacks.explain.figures import compute_costs, list_figures, list_repairs
 from gpuform.stacks.explain.recorded_runs import ObjectKey, RecordedRun, StoredObject
-from gpuform.stacks.explain.spending import compute_costs
-from gpuform.stacks.pricing.price_book import Price, PriceBook
-from gpuform.stacks.pricing.usage import list_entry_nodes
+from gpuform.stacks.price_book import Price, PriceBook
+from gpuform.stacks.pricing import list_entry_nodes
 
 START = 1_800_000_000.0
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"

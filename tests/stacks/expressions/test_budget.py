@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.expressions import budget
-from gpuform.stacks.expressions.budget import ExpressionError
+from gpuform.stacks.expressions import values
 from gpuform.stacks.expressions.template import parse
+from gpuform.stacks.expressions.values import ExpressionError
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def test_one_operation_is_bounded(expression: str) -> None:
     ],
 )
 def test_many_operations_are_bounded(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "MOST", budget.MOST // 10)
+    monkeypatch.setattr(values, "MOST", values.MOST // 10)
     template = parse(f"{{{{ [{f'({expression}) and 1,' * 200}] }}}}")
     with pytest.raises(ExpressionError, match=TOO_MUCH):
         template.evaluate(FEWER)

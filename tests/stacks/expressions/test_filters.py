@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.expressions.template import parse
+from gpuform.stacks.expressions.values import ExpressionError
 
 VARIABLES = {"m": {"b": 2, "a": 1}, "rows": [{"k": "x", "n": 2}, {"k": "y"}, {"k": "x", "n": 1}]}
 

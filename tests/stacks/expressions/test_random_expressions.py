@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.expressions.sandbox import SANDBOX, Function
 from gpuform.stacks.expressions.template import parse
+from gpuform.stacks.expressions.values import ExpressionError
 
 VARIABLES: dict[str, Any] = {
     "x": [1, "a", None, 2.5, [True]],

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.expressions.template import parse
+from gpuform.stacks.expressions.values import ExpressionError
 
 VARIABLES = {"x": [1], "s": "text", "m": {"a": 1}, "ask": Function(lambda: 1)}
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.expressions.template import has_expression, parse
+from gpuform.stacks.expressions.values import ExpressionError
 
 VARIABLES = {
     "text": "abc",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.lsp.checking import check_topology
+from gpuform.stacks.lsp.sources import check_topology
 from gpuform.stacks.lsp.topology_text import Completion, TopologyText
 
 BEFORE = """\

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gpuform.stacks.lsp.aliases import RenameRefused, apply_edits, group_edits_by_file
-from gpuform.stacks.lsp.checking import check_topology
 from gpuform.stacks.lsp.renaming import build_rename_edits, find_renameable
+from gpuform.stacks.lsp.sources import check_topology
 from gpuform.stacks.lsp.topology_text import TopologyText
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

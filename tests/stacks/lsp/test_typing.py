@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic
-from gpuform.stacks.lsp.checking import check_topology, get_problem_span
+from gpuform.stacks.lsp.sources import check_topology, get_problem_span
 from gpuform.stacks.lsp.topology_text import TopologyText
 
 from .conftest import TOPOLOGY

@@ -9,7 +9,7 @@ from gpuform.providers.properties import to_properties
 from gpuform.providers.values import UNKNOWN, ResourceReference, Secret
 from gpuform.schemas.values import UNKNOWN as PLAIN_UNKNOWN
 from gpuform.stacks.engine.dynamic_providers import to_provider
-from gpuform.stacks.pricing.usage import to_plain_properties
+from gpuform.stacks.pricing import to_plain_properties
 
 KEYS = st.sampled_from(["a", "b", "__provider"])
 LEAVES = st.one_of(

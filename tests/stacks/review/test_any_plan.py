@@ -14,8 +14,8 @@ from support.readers.review_documents import (
 from support.strategies.plan_strategies import plans
 
 from gpuform.schemas.plan import Plan
+from gpuform.stacks.review.document import count_characters
 from gpuform.stacks.review.facts import Review, StackFacts, format_gate_counts
-from gpuform.stacks.review.pages.document import count_characters
 from gpuform.stacks.review.summary_text import format_planned_operations
 
 pytestmark = pytest.mark.slow

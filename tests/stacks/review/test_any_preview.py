@@ -14,7 +14,7 @@ from support.strategies.plan_strategies import json_values
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.previews.reading import read_plan
+from gpuform.stacks.review.plan_files import read_plan
 
 pytestmark = pytest.mark.slow
 

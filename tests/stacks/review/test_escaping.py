@@ -7,7 +7,7 @@ from support.readers.review_documents import parse_html, parse_markdown
 from support.strategies.plan_strategies import ODD_TEXTS
 
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.review.pages.markdown_page import (
+from gpuform.stacks.review.pages import (
     format_block,
     format_cell,
     format_code,

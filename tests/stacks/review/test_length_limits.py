@@ -13,8 +13,8 @@ from support.readers.review_documents import (
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.stacks.review.document import Item, Part, choose_item_forms, count_characters
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.pages.document import Item, Part, choose_item_forms, count_characters
 
 pytestmark = pytest.mark.slow
 

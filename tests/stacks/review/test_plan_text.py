@@ -7,7 +7,7 @@ import pytest
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.review.paint import Paint
-from gpuform.stacks.review.text.plan_text import render_changes, render_plan
+from gpuform.stacks.review.plan_text import render_changes, render_plan
 
 VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
 STACK = "pulumi:pulumi:Stack"

@@ -20,7 +20,7 @@ from gpuform.schemas.plan import (
     ResourceChange,
 )
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.previews.reading import read_plan
+from gpuform.stacks.review.plan_files import read_plan
 
 PLANTED = "hunter2-planted"
 MARKED = {SIGNATURE_KEY: SECRET_SIGNATURE, "value": PLANTED, "plaintext": json.dumps(PLANTED)}

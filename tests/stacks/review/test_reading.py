@@ -11,9 +11,9 @@ from gpuform.providers.values import SIGNATURE_KEY, UNKNOWN_TEXT
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.json_schema.plan_schema import build_plan_schema
+from gpuform.stacks.json_schema import build_plan_schema
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.previews.reading import read_plan
+from gpuform.stacks.review.plan_files import read_plan
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*/plan.json"))
 TOGETHER = "pulumi-python:dynamic/gpuform.together:Cluster"

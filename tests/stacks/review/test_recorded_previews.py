@@ -7,7 +7,7 @@ import pytest
 from support.readers.review_documents import RENDERERS
 
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.previews.reading import read_plan
+from gpuform.stacks.review.plan_files import read_plan
 
 PREVIEWS = json.loads((Path(__file__).parent / "recorded_previews.json").read_text())
 """Of the Pulumi CLI 3.260.0; times, versions, UUIDs, positions and pickled providers are masked."""

@@ -11,7 +11,7 @@ from gpuform.schemas.plan import Plan, PlanAction, PlanReason
 from gpuform.stacks.code_hosts.posting import ReviewVerdict
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.previews.reading import read_plan
+from gpuform.stacks.review.plan_files import read_plan
 
 RUNS: dict[str, Any] = json.loads((Path(__file__).parent / "recorded_runs.json").read_text())
 """Of the Pulumi CLI 3.260.0: `object` is of `--json`, `stream` of `--json` where it streams, `log`

@@ -10,8 +10,8 @@ from gpuform.schemas.plan import Plan, PlanAction, PlanReason
 from gpuform.schemas.rehearsal import Advice, HazardKind, Rehearsal, UnplayedHazard
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages import build_review_document, render_html, render_markdown
+from gpuform.stacks.review.plan_text import render_plan, render_review
 from gpuform.stacks.review.rehearsal_text import render_rehearsal
-from gpuform.stacks.review.text.plan_text import render_plan, render_review
 
 QUIET = build_rehearsal(
     build_outcome(HazardKind.NO_CAPACITY),

@@ -7,10 +7,9 @@ import pytest
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.pages.html_page import render_html
-from gpuform.stacks.review.pages.markdown_page import render_markdown
+from gpuform.stacks.review.pages import render_html, render_markdown
+from gpuform.stacks.review.plan_text import render_plan
 from gpuform.stacks.review.summary_text import render_removed_nodes
-from gpuform.stacks.review.text.plan_text import render_plan
 
 Make = Callable[..., ResourceChange]
 

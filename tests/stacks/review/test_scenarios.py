@@ -20,7 +20,7 @@ from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.previews.reading import read_plan
+from gpuform.stacks.review.plan_files import read_plan
 
 FOLDER = Path(__file__).parent / "scenarios"
 SCENARIOS = sorted(path.name for path in FOLDER.iterdir())

@@ -8,8 +8,8 @@ from support.platforms.lens_document import CONSUMERS, HEATMAP, OVERVIEW
 from gpuform.providers.catalog import Summary, summarize_resource
 from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview
 from gpuform.schemas.resource_facts import Expense, ResourceUsage
-from gpuform.stacks.pricing.costs import sum_costs
-from gpuform.stacks.review.text.status_text import (
+from gpuform.stacks.pricing import sum_costs
+from gpuform.stacks.review.status_text import (
     LensStatus,
     ResourceStatus,
     StatusReport,

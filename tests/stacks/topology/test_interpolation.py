@@ -8,7 +8,7 @@ from support.topologies.topology_planner import Topologies, declare_cluster, dec
 
 from gpuform.stacks.declaration_writer.topology_yaml import render_scalar
 from gpuform.stacks.expressions.values import find_foreign_references
-from gpuform.stacks.lsp.checking import check_topology
+from gpuform.stacks.lsp.sources import check_topology
 
 TAKEN_AS_TEXT = "is the syntax of another tool: gpuform would treat it as plain text"
 

@@ -14,7 +14,7 @@ import pytest
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.resource_facts import NodeHealth, NodeInventory, NodeRecord
-from gpuform.stacks.json_schema.plan_schema import build_inventory_schema
+from gpuform.stacks.json_schema import build_inventory_schema
 from gpuform.stacks.topology_export.formats import render_inventory_csv, render_inventory_json
 
 REQUIRED = (

@@ -10,10 +10,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.html_page import render_html
-from gpuform.stacks.review.pages.markdown_page import render_markdown
-from gpuform.stacks.review.pages.review_json import build_review_document
-from gpuform.stacks.review.text.plan_text import render_review
+from gpuform.stacks.review.pages import build_review_document, render_html, render_markdown
+from gpuform.stacks.review.plan_text import render_review
 
 RENDERERS: dict[str, Callable[[Review], str]] = {
     "text": render_review,

@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from gpuform.stacks.access.kubeconfig_credentials import Credential
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
+from gpuform.stacks.access.kubeconfig_files import Credential
 
 GPUFORM_NAMES = ("training", "prod/eu-1", "007", "träin")
 """Names of entries that gpuform writes; `documents` draws other names."""

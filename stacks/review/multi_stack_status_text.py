@@ -10,14 +10,14 @@ from typing import Any
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.summary_text import format_stack_cost
-from gpuform.stacks.review.text.status_text import (
+from gpuform.stacks.review.status_text import (
     LensStatus,
     ResourceStatus,
     StatusReport,
     build_status_document,
     render_status,
 )
+from gpuform.stacks.review.summary_text import format_stack_cost
 from gpuform.stacks.review.value_text import counted
 
 

@@ -9,8 +9,7 @@ from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import name_of, type_of
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.summary_text import format_elapsed
-from gpuform.stacks.review.value_text import STYLES, short_type
+from gpuform.stacks.review.value_text import STYLES, format_elapsed, short_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.resource_facts import Billing, NodeRecord, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.pricing.costs import sum_costs
+from gpuform.stacks.pricing import sum_costs
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import format_money, format_stack_cost, render_notices
 from gpuform.stacks.review.value_text import counted

@@ -1,8 +1,8 @@
 """Render a review as one document that fits a length limit, the dangerous changes first.
 
-Each format has two templates: the pieces (each item in brief and in full) and the page around
-them. The page keeps its counts and says how many items it leaves out. `markdown_page` and
-`html_page` call `render_document`.
+Each format has two templates: the pieces (each item in brief and in full) and the page around them.
+The page keeps its counts and says how many items it leaves out. `markdown_page` and `html_page`
+call `render_document`.
 """
 
 from collections.abc import Callable, Sequence
