@@ -186,8 +186,10 @@ class UnplayedHazard(_RehearsalModel):
 class Rehearsal(_RehearsalModel):
     """The outcomes of one plan under its hazards."""
 
-    project: str = Field(description="Name of the Pulumi project.")
-    stack: str = Field(description="Name of the stack.")
+    project: str = Field(
+        description="Name of the Pulumi project; empty for several stacks together."
+    )
+    stack: str = Field(description="Name of the stack; empty for several stacks together.")
     seed: int = Field(default=0, description="The seed of the emulator.")
     outcomes: tuple[HazardOutcome, ...] = Field(
         description="The outcome of each hazard, the worst first; one is of the hazard none."
@@ -237,6 +239,9 @@ class Rehearsal(_RehearsalModel):
 
 
 class StacksRehearsal(_RehearsalModel):
-    """The rehearsals of the plans of several stacks, in the order in which they are applied."""
+    """The rehearsal of several stacks together, or of each one where that cannot be played."""
 
-    rehearsals: tuple[Rehearsal, ...] = Field(description="The rehearsal of each stack's plan.")
+    rehearsals: tuple[Rehearsal, ...] = Field(
+        description="One rehearsal without project and stack; or the rehearsal of each stack's "
+        "plan, in the order in which the plans are applied."
+    )

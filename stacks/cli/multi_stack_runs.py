@@ -26,6 +26,7 @@ from gpuform.stacks.cli.stack_selection import order_stacks
 from gpuform.stacks.cli.terminal.prompts import confirm_all_plans, require_answerable
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.signals import INTERRUPTED_MESSAGE, Signals, raise_on_signals
+from gpuform.stacks.multi_stack import StackOrder
 from gpuform.stacks.operations.multi_stack.runner import (
     MultiStackCallbacks,
     MultiStackOptions,
@@ -132,6 +133,34 @@ def find_drift(
         drift=True,
     )
 
+    callbacks = _create_quiet_callbacks(session)
+    with raise_on_signals(), trace_multi_stack_run("drift", session) as traceparent:
+        return run_multi_stack(order, replace(run_options, traceparent=traceparent), callbacks)
+
+
+def plan_all_stacks(
+    order: StackOrder, names: set[str], session: Session, allow: tuple[str, ...], *, emulate: bool
+) -> StacksPlan | None:
+    """Return the plans of the stacks, each made with the planned outputs of those that it reads.
+
+    Nothing is printed but what fails, on stderr; None if the plan of a stack cannot be made.
+    """
+    options = RunOptions(preview_only=True, allow=allow, emulate=emulate)
+    run_options = MultiStackOptions(
+        options, names, multi_stack_worker.__name__, debug=session.verbose
+    )
+    with trace_multi_stack_run("rehearse", session) as traceparent:
+        result = run_multi_stack(
+            order, replace(run_options, traceparent=traceparent), _create_quiet_callbacks(session)
+        )
+    if result.plan is None or any(plan.errors for plan in result.plan.plans):
+        return None
+    return result.plan
+
+
+def _create_quiet_callbacks(session: Session) -> MultiStackCallbacks:
+    """Return callbacks which print nothing but failures, on stderr."""
+
     def warn_of_failure(name: str, result: TaskResult, _preview: bool) -> None:
         if result.code != 0:
             session.screen.warn(escape_invisible_lines(f"error: {name}: {result.summary}"))
@@ -140,7 +169,7 @@ def find_drift(
         session.screen.warn(f"{name}: {line.content}")
 
     ask_person = session.screen.create_passphrase_prompt()
-    callbacks = MultiStackCallbacks(
+    return MultiStackCallbacks(
         print_line,
         warn_of_failure,
         lambda _plan: None,
@@ -149,8 +178,6 @@ def find_drift(
         if ask_person is None
         else lambda name, prompt: ask_person(f"{name}: {prompt}"),
     )
-    with raise_on_signals(), trace_multi_stack_run("drift", session) as traceparent:
-        return run_multi_stack(order, replace(run_options, traceparent=traceparent), callbacks)
 
 
 def trace_multi_stack_run(command: str, session: Session) -> AbstractContextManager[str]:

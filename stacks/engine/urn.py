@@ -50,6 +50,12 @@ def name_of(urn: str) -> str:
     return _split(urn)[3]
 
 
+def get_stack_and_project(urn: str) -> tuple[str, str]:
+    """Return the names of the stack and the project in a URN."""
+    stack, project, *_ = _split(urn)
+    return stack.removeprefix("urn:pulumi:"), project
+
+
 def is_provider(type_: str) -> bool:
     """Return True for the type of a provider resource, which people do not see."""
     return type_.startswith(PROVIDER_TYPE_PREFIX)

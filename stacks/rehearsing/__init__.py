@@ -1,9 +1,15 @@
 """Play a plan on the emulator while something goes wrong, and report what each hazard costs.
 
-`rehearse` is the operation behind `gpuform rehearse`. The processes that play have no credentials
-and can reach nothing but their emulator.
+`rehearse` is the operation behind `gpuform rehearse`, `rehearse_together` that with `--all`. The
+processes that play have no credentials and can reach nothing but their emulator.
 """
 
-from gpuform.stacks.rehearsing.operation import RehearsalOptions, rehearse
+from gpuform.stacks.rehearsing.operation import (
+    PlannedStack,
+    RehearsalError,
+    RehearsalOptions,
+    rehearse,
+    rehearse_together,
+)
 
-__all__ = ["RehearsalOptions", "rehearse"]
+__all__ = ["PlannedStack", "RehearsalError", "RehearsalOptions", "rehearse", "rehearse_together"]

@@ -51,7 +51,7 @@ class Alternative:
     @property
     def cache_key(self) -> str:
         """Return a text that equal alternatives have in common."""
-        return json.dumps([self.section, self.entry, self.key, self.value, self.targets])
+        return json.dumps([self.urn, self.key, self.value, self.targets])
 
     def build_advice(self, outcome: HazardOutcome, command: str) -> Advice:
         """Return the alternative as advice; `command` is the one that makes the plan."""

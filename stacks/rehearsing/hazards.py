@@ -6,16 +6,23 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 from gpuform.providers.emulator.server import Server
 from gpuform.schemas.plan import ResourceChange
 from gpuform.schemas.rehearsal import Hazard, HazardKind
 from gpuform.stacks.engine.planning import Op
+from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner
 from gpuform.stacks.rehearsing.jobs import StartedJob, break_node, send_control, start_job
-from gpuform.stacks.rehearsing.points import Interruption, Point, PointGroup, RequestLost
-from gpuform.stacks.testing.case_run import get_address
+from gpuform.stacks.rehearsing.points import (
+    Interruption,
+    Point,
+    PointGroup,
+    RequestLost,
+    format_address,
+)
 
 SLOWNESS: Final = 3.0
 """By what factor the platform is slower in the hazard `slow-platform`."""
@@ -56,6 +63,7 @@ class LearnedPlan:
         owners: the owner of each resource's GPUs, by URN.
         before, after: the fleet at the start and at the end.
         samples: the fleet over the clock.
+        names_stacks: whether addresses have the name of their stack.
     """
 
     changes: Mapping[str, ResourceChange]
@@ -64,6 +72,7 @@ class LearnedPlan:
     before: FleetState
     after: FleetState
     samples: Sequence[FleetState]
+    names_stacks: bool = False
 
     def list_working_nodes(self, point: Point, owner: Owner) -> list[str]:
         """Return the owner's nodes that work before the run, after the point, and at the end."""
@@ -89,7 +98,16 @@ class LearnedPlan:
 
     def format_address(self, point: Point) -> str:
         """Return the address of a point's resource: clusters.train."""
-        return get_address(point.type, point.urn)
+        return format_address(point.type, point.urn, with_stack=self.names_stacks)
+
+    def list_stack_ends(self) -> list[tuple[Point, Point]]:
+        """Return the last request of each stack with the first one of the next stack."""
+        points = sorted((p for group in self.groups for p in group.points), key=_get_number)
+        return [
+            (point, following)
+            for point, following in pairwise(points)
+            if get_stack_and_project(point.urn) != get_stack_and_project(following.urn)
+        ]
 
     @property
     def has_late_deletions(self) -> bool:
@@ -165,7 +183,9 @@ def _tell_apart(plays: Sequence[HazardPlay]) -> list[HazardPlay]:
 def _list_creates(learned: LearnedPlan) -> Iterator[tuple[PointGroup, Point]]:
     """Yield the chosen requests that may ask for GPUs."""
     for group, point in learned.list_chosen():
-        if point.is_creating and learned.count_gpus(point.urn):
+        # Requests to schedulers, such as those of a drain, ask for nothing.
+        is_of_platform = point.path.split("/")[1] == learned.owners.get(point.urn, ("",))[0]
+        if point.is_creating and is_of_platform and learned.count_gpus(point.urn):
             yield group, point
 
 
@@ -205,9 +225,17 @@ def _list_lost_requests(learned: LearnedPlan) -> Iterator[HazardPlay]:
 
 
 def _list_kills(learned: LearnedPlan) -> Iterator[HazardPlay]:
+    boundaries = {following: point for point, following in learned.list_stack_ends()}
+    for following, point in boundaries.items():
+        names = ["/".join(reversed(get_stack_and_project(p.urn))) for p in (point, following)]
+        description = f"the run is killed between the stacks {names[0]} and {names[1]}"
+        hazard = Hazard(kind=HazardKind.KILLED, urn=following.urn, description=description)
+        yield HazardPlay(hazard, following, "before")
     for group, point in learned.list_chosen():
         # Before another request than a create, a kill leaves what the previous request has left.
         for when in _MOMENTS if point.is_creating else _MOMENTS[1:]:
+            if when == "before" and point in boundaries:
+                continue
             description = f"the run is killed {when} {_describe_request(learned, point)}"
             yield _play(HazardKind.KILLED, description, group, point, when)
 
@@ -275,7 +303,7 @@ def _list_job_starts(learned: LearnedPlan) -> Iterator[HazardPlay]:
             sorted(n for p, o, n in learned.before.nodes if (p, o) == owner) if is_replaced else []
         )
         if nodes and change is not None and owner[0] in _PLATFORMS_WITH_JOBS:
-            address = get_address(change.type, urn)
+            address = format_address(change.type, urn, with_stack=learned.names_stacks)
             hazard = Hazard(
                 kind=HazardKind.JOB_STARTS,
                 urn=urn,

@@ -7,7 +7,7 @@ replaces each secret by a placeholder before anything is written for the process
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -36,9 +36,15 @@ from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import convert_outputs
 from gpuform.stacks.operations.transfer import export_deployment
-from gpuform.stacks.rehearsing.drift import apply_drift, describe_drift, list_observed_nodes
+from gpuform.stacks.rehearsing.drift import (
+    ObservedNodes,
+    apply_drift,
+    describe_drift,
+    list_observed_nodes,
+)
 from gpuform.stacks.rehearsing.worker import (
     UNDISTURBED,
+    LaterStack,
     PlayProgress,
     RehearsalSpec,
     ShareReport,
@@ -107,6 +113,64 @@ def rehearse(
         RehearsalError: the plan or the state cannot be played on the emulator.
     """
     options = options or RehearsalOptions()
+    _check_plan(stack, plan)
+    if not plan.has_changes:
+        # Nothing is sent, so that nothing can go wrong.
+        return _build_rehearsal(
+            plan, options, [ShareReport({-1: HazardOutcome(hazard=UNDISTURBED)})]
+        )
+    chosen = choose_changes(plan)
+    with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
+        specs = list(_build_specs(stack, plan, options, Path(folder), chosen))
+        reports = _play_shares(specs, options.on_progress)
+    _raise_failure(reports, f"stack {plan.stack}")
+    return _build_rehearsal(plan, options, reports)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStack:
+    """A stack with its plan, and the names of the stacks whose outputs it reads."""
+
+    stack: SelectedStack
+    plan: Plan
+    dependencies: frozenset[str] = frozenset()
+
+
+def rehearse_together(
+    stacks: Sequence[PlannedStack], options: RehearsalOptions | None = None
+) -> Rehearsal:
+    """Play the plans of several stacks in their order on one emulator, under all hazards.
+
+    Each stack reads what those before it have made. The rehearsal has no project and no stack, and
+    resources have the name of their stack. `stacks` have changes, and are in the order of an apply.
+
+    Raises:
+        RehearsalError: a plan or a state cannot be played on the emulator.
+    """
+    options = options or RehearsalOptions()
+    for item in stacks:
+        _check_plan(item.stack, item.plan)
+    plans = [item.plan for item in stacks]
+    changes = [change for plan in plans for change in plan.changes]
+    merged_plan = Plan.from_changes("", "", changes).model_copy(
+        update={
+            "operation": plans[0].operation,
+            "drift": tuple(drift for plan in plans for drift in plan.drift),
+        }
+    )
+    chosen = choose_changes(merged_plan)
+    with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
+        first, *later = stacks
+        specs = list(
+            _build_specs(first.stack, first.plan, options, Path(folder), chosen, later, merged_plan)
+        )
+        reports = _play_shares(specs, options.on_progress)
+    _raise_failure(reports, "the stacks together")
+    return _build_rehearsal(merged_plan, options, reports)
+
+
+def _check_plan(stack: SelectedStack, plan: Plan) -> None:
+    """Raise RehearsalError for a plan that cannot be rehearsed with the state of the stack."""
     full_name = f"{stack.workspace.project.name}/{stack.name}"
     if f"{plan.project}/{plan.stack}" != full_name:
         raise RehearsalError(
@@ -124,67 +188,126 @@ def rehearse(
             f"the plan of stack {plan.stack} is incomplete: its preview failed",
             hint="mend the errors of the preview, and rehearse the new plan",
         )
-    if not plan.has_changes:
-        # Nothing is sent, so that nothing can go wrong.
-        return _build_rehearsal(
-            plan, options, [ShareReport({-1: HazardOutcome(hazard=UNDISTURBED)})]
-        )
-    chosen = choose_changes(plan)
-    with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
-        specs = list(_build_specs(stack, plan, options, Path(folder), chosen))
-        reports = _play_shares(specs, options.on_progress)
+
+
+def _raise_failure(reports: Iterable[ShareReport], subject: str) -> None:
+    """Raise RehearsalError if a process could not make the plan undisturbed."""
     failure = next((report.failure for report in reports if report.failure), "")
     if failure:
         raise RehearsalError(
-            f"stack {plan.stack}: the emulator cannot make the plan: {failure}",
+            f"{subject}: the emulator cannot make the plan: {failure}",
             hint="the state or the program may need something that only the real platform has",
         )
-    return _build_rehearsal(plan, options, reports)
 
 
-def _build_specs(
-    stack: SelectedStack,
-    plan: Plan,
+@dataclass(frozen=True, slots=True)
+class _SealedStack:
+    """What the processes know about one stack: files without secrets, and its options."""
+
+    name: str
+    case: CaseRunSpec
+    plan: Plan
+    options: RunOptions
+    nodes: Mapping[str, ObservedNodes]
+    dependencies: frozenset[str]
+
+    def move(self, folder: Path, port: int) -> LaterStack:
+        """Return the stack with a new folder and a port, for one process."""
+        (folder / "settings").mkdir(parents=True)
+        case = replace(self.case, folder=folder, port=port)
+        return LaterStack(case, self.options, self.name, self.dependencies)
+
+
+def _seal_stack(
+    item: PlannedStack,
     options: RehearsalOptions,
     folder: Path,
     chosen: frozenset[str] | None,
-) -> Iterator[RehearsalSpec]:
-    """Write the sealed state, and yield what each process plays, in a folder of its own."""
-    state_file = folder / "state.json"
+    played: Collection[str],
+) -> _SealedStack:
+    """Write the sealed states of a stack and of those that it has to do with.
+
+    `played` are the names of all stacks whose plans are played: these have states of their own.
+    """
+    folder.mkdir()
+    stack, plan, state_file = item.stack, item.plan, folder / "state.json"
     has_state = _write_sealed_state(stack, state_file, chosen, plan.drift)
     references = _read_references(stack, plan)
-    required, dependents = _write_other_states(stack, folder, references)
+    required, dependents = _write_other_states(stack, folder, references, played)
     project = stack.workspace.project
     inputs = CaseInputs(
         stack=stack.name,
         secrets=_build_secret_placeholders(stack),
-        stack_references=references,
+        stack_references={
+            name: outputs for name, outputs in references.items() if name not in played
+        },
     )
     run_options = _build_run_options(plan, options, project.directory)
     if chosen is not None:
-        run_options = replace(run_options, target=tuple(sorted(chosen)))
+        targets = {change.urn for change in plan.changes} & chosen
+        run_options = replace(run_options, target=tuple(sorted(targets)))
         changes = tuple(change for change in plan.changes if change.urn in chosen)
         plan = plan.model_copy(update={"changes": changes})
     backend = stack.workspace.backend
     resources = read_sealed(backend, project.name, stack.name).snapshot.resources
     nodes = list_observed_nodes(resources, plan.drift)
+    case = CaseRunSpec(
+        project.path,
+        folder,
+        0,
+        inputs,
+        has_predecessor=False,
+        state=state_file if has_state else None,
+        environ={"PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "1"},
+        dependents=dependents if has_state else (),
+        required=required,
+    )
+    name = f"{project.name}/{stack.name}"
+    return _SealedStack(name, case, plan, run_options, nodes, item.dependencies)
+
+
+def _build_specs(  # noqa: PLR0913, PLR0917 - the last two are for several stacks
+    stack: SelectedStack,
+    plan: Plan,
+    options: RehearsalOptions,
+    folder: Path,
+    chosen: frozenset[str] | None,
+    later: Sequence[PlannedStack] = (),
+    merged_plan: Plan | None = None,
+) -> Iterator[RehearsalSpec]:
+    """Write the sealed states, and yield what each process plays, in a folder of its own."""
+    items = [PlannedStack(stack, plan), *later]
+    if chosen is not None:
+        # A stack without a chosen change is not played: without targets its run changes all.
+        items = [item for item in items if any(c.urn in chosen for c in item.plan.changes)]
+    played = {f"{item.plan.project}/{item.plan.stack}" for item in items}
+    sealed = [
+        _seal_stack(item, options, folder / f"stack-{number}", chosen, played)
+        for number, item in enumerate(items)
+    ]
+    plan = sealed[0].plan
+    if merged_plan is not None:
+        changes = tuple(change for item in sealed for change in item.plan.changes)
+        plan = merged_plan.model_copy(update={"changes": changes})
+    nodes = {urn: value for item in sealed for urn, value in item.nodes.items()}
     ports = find_free_ports()
     for share in range(options.jobs):
-        share_folder = folder / str(share)
-        share_folder.mkdir()
-        case = CaseRunSpec(
-            project.path,
-            share_folder,
-            next(ports),
-            inputs,
-            has_predecessor=False,
-            state=state_file if has_state else None,
-            environ={"PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "1"},
-            dependents=dependents if has_state else (),
-            required=required,
+        share_folder, port = folder / str(share), next(ports)
+        first, *others = (
+            item.move(share_folder if number == 0 else share_folder / f"later-{number}", port)
+            for number, item in enumerate(sealed)
         )
         yield RehearsalSpec(
-            case, plan, run_options, options.hazards, options.seed, share, options.jobs, nodes
+            first.case,
+            plan,
+            first.options,
+            options.hazards,
+            options.seed,
+            share,
+            options.jobs,
+            nodes,
+            first.name,
+            tuple(others),
         )
 
 
@@ -278,13 +401,14 @@ def _write_sealed_state(
 
 
 def _write_other_states(
-    stack: SelectedStack, folder: Path, references: Mapping[str, Any]
+    stack: SelectedStack, folder: Path, references: Mapping[str, Any], played: Collection[str]
 ) -> tuple[list[Path], list[Path]]:
     """Write the sealed states of the backend's other stacks that have to do with the stack.
 
     The first files have the objects that the stack uses, such as a volume that its cluster mounts.
     The others are the states of stacks that use objects of the stack: a platform refuses, for
-    example, to delete a volume that the cluster of another stack mounts.
+    example, to delete a volume that the cluster of another stack mounts. Stacks that are `played`
+    have states of their own.
     """
     backend, project = stack.workspace.backend, stack.workspace.project.name
     own_data = backend.read(project, stack.name) or b""
@@ -294,7 +418,7 @@ def _write_other_states(
     dependents: list[Path] = []
     for number, full_name in enumerate(backend.list_stacks()):
         _, other_project, other_stack = full_name.split("/")
-        if (other_project, other_stack) == (project, stack.name):
+        if f"{other_project}/{other_stack}" in {*played, f"{project}/{stack.name}"}:
             continue
         # A damaged state of another stack is no reason to refuse this one's rehearsal.
         with suppress(EngineError):

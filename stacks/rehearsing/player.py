@@ -6,11 +6,11 @@ store and the folder of the stack's state are set back to what they were before 
 
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpuform.providers.context import create_wsgi_transport, get_run_context, mount_transport
 from gpuform.providers.emulator.server import Server
@@ -18,6 +18,7 @@ from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.rehearsal import RERUN_AFTER_S
 from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations import automation
@@ -31,8 +32,8 @@ from gpuform.stacks.rehearsing.points import (
     Point,
     RehearsalTransport,
     RequestObserver,
+    format_address,
 )
-from gpuform.stacks.testing.case_run import get_address
 from gpuform.stacks.testing.snapshots import mask_emulator_addresses
 
 _NO_CHANGE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
@@ -48,6 +49,21 @@ class Snapshot:
 
 KillSnapshots = dict[tuple[int, str], tuple[Snapshot, list[FleetState]]]
 """What a kill leaves, and the fleet until then, by the request's number and `before` or `after`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackRun:
+    """A stack on the emulator, and the options of the run that makes its plan.
+
+    Attributes:
+        name: the stack as PROJECT/STACK.
+        dependencies: names of stacks whose run must have succeeded, if they have one.
+    """
+
+    selected: SelectedStack
+    options: RunOptions
+    name: str = ""
+    dependencies: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -88,9 +104,8 @@ class PlanPlayer:
     """Plays one plan again and again from the same start.
 
     Attributes:
-        server: the emulator, with the stack's objects in it.
-        selected: the stack on the emulator.
-        options: the options of the plan, with the operation.
+        server: the emulator, with the stacks' objects in it.
+        runs: the run of each stack's plan, in their order.
         folder: a folder for copies.
         state_folder: the folder of the stack's state.
         continues_after_failure: whether a run with a hazard continues with other resources.
@@ -99,8 +114,7 @@ class PlanPlayer:
     """
 
     server: Server
-    selected: SelectedStack
-    options: RunOptions
+    runs: Sequence[StackRun]
     folder: Path
     state_folder: Path
     continues_after_failure: bool = False
@@ -134,7 +148,8 @@ class PlanPlayer:
         """Play the plan undisturbed with its preview, and return the run with its points."""
         self.restore(self.start)
         recorder = self.create_recorder()
-        played = self._run_plan(recorder, Interruption(), learns=True, with_preview=True)
+        changes = {"skip_preview": False}
+        played = self._run_plan(recorder, Interruption(), changes, learns=True)
         return self._complete_plan(played, recorder, lambda: None, 0.0)
 
     def take_kill_snapshots(self, numbers: Sequence[int], recorder: FleetRecorder) -> KillSnapshots:
@@ -155,7 +170,7 @@ class PlanPlayer:
             before=lambda number: copy_at(number, "before"),
             after=lambda number: copy_at(number, "after"),
         )
-        self._run_plan(recorder, interruption)
+        self._run_plan(recorder, interruption, {"skip_preview": True})
         return snapshots
 
     def play(
@@ -178,10 +193,8 @@ class PlanPlayer:
         """
         self.restore(self.start)
         begin_hazard()
-        options = replace(
-            self.options, skip_preview=True, continue_on_error=self.continues_after_failure
-        )
-        played = self._run_plan(recorder, interruption, options=options)
+        changes = {"skip_preview": True, "continue_on_error": self.continues_after_failure}
+        played = self._run_plan(recorder, interruption, changes)
         return self._complete_plan(played, recorder, end_hazard, outage_s)
 
     def play_after_kill(self, snapshot: Snapshot, samples: Sequence[FleetState]) -> PlayedRun:
@@ -217,17 +230,17 @@ class PlanPlayer:
         played.is_mended = False
         flags: tuple[str, ...] = ()
         for _attempt in range(2):
-            options = replace(
-                self.options, skip_preview=True, replace=flags or self.options.replace
-            )
-            mending = self._run_operation(recorder, Interruption(), options=options)
+            changes = {"skip_preview": True, **({"replace": flags} if flags else {})}
+            mending = self._make_runs(self.runs, recorder, Interruption(), changes)
             if played.mended_by is None:
                 played.mending_errors, played.pending = mending.errors, mending.made
             played.mended_by = "".join(f" --replace {name}" for name in flags)
             remaining = self._preview(recorder)
             played.is_mended = remaining is not None and not remaining
             flags = tuple(change.name for change in remaining or () if change.action == "update")
-            if played.is_mended or not flags or self._has_working_gpus(recorder, flags):
+            # A flag is for one stack alone.
+            is_last = len(self.runs) > 1 or not flags
+            if played.is_mended or is_last or self._has_working_gpus(recorder, flags):
                 break
         pending_urns = {change.urn for change in played.pending}
         played.pending = [
@@ -239,7 +252,7 @@ class PlanPlayer:
     def _has_working_gpus(self, recorder: FleetRecorder, names: Sequence[str]) -> bool:
         """Return True if one of the resources has GPUs at work, which a replacement removes."""
         owners = {owner for _, owner in recorder.samples[-1].working}
-        resources = self.selected.open().snapshot.resources
+        resources = self.list_resources()
         values = {
             str(value)
             for resource in resources
@@ -249,6 +262,10 @@ class PlanPlayer:
         }
         return bool(owners & values)
 
+    def list_resources(self) -> list[ResourceState]:
+        """Return the resources in the states of all stacks."""
+        return [item for run in self.runs for item in run.selected.open().snapshot.resources]
+
     def _advance_clock(self, recorder: FleetRecorder, seconds: float) -> None:
         """Let time pass, and sample the fleet meanwhile, for nodes that end by themselves."""
         end = self.server.clock.now() + seconds
@@ -257,57 +274,85 @@ class PlanPlayer:
             recorder.sample(self.server.clock.now())
 
     def _preview(self, recorder: FleetRecorder) -> Sequence[ResourceChange] | None:
-        """Return the changes of a preview on another machine, or None if the preview fails."""
-        options = replace(self.options, preview_only=True, skip_preview=False)
-        played = self._run_operation(recorder, Interruption(), options=options)
-        if played.ending != "succeeded" or played.plan is None:
-            return None
-        return _list_changes(played.plan)
+        """Return the changes of previews on another machine, or None if one of them fails."""
+        remaining: list[ResourceChange] = []
+        for run in self.runs:
+            options = replace(run.options, preview_only=True, skip_preview=False)
+            played = self._run_operation(
+                replace(run, options=options), recorder, Interruption(), learns=False
+            )
+            if played.ending != "succeeded" or played.plan is None:
+                return None
+            remaining += _list_changes(played.plan)
+        return remaining
 
     def _run_plan(
         self,
         recorder: FleetRecorder,
         interruption: Interruption,
+        changes: Mapping[str, Any],
         *,
         learns: bool = False,
-        with_preview: bool = False,
-        options: RunOptions | None = None,
     ) -> PlayedRun:
-        """Make the plan in one run, or in two with `first_targets`, and return the run.
+        """Make the plan of each stack, with a run for the first targets before, and return all.
 
-        Nobody starts the second run if the first one fails.
+        `changes` are other values of the runs' options. Nobody starts the other runs if that of
+        the first targets fails.
         """
-        if not self.first_targets:
-            return self._run_operation(
-                recorder, interruption, learns=learns, with_preview=with_preview, options=options
+        first = PlayedRun("succeeded", (), recorder.samples, self.server.clock.now())
+        if self.first_targets:
+            targets = {**changes, "skip_preview": True, "target": self.first_targets}
+            first = self._make_runs(self.runs, recorder, interruption, targets, learns=learns)
+            if first.ending != "succeeded":
+                return first
+        return self._make_runs(
+            self.runs, recorder, interruption, changes, learns=learns, first=first
+        )
+
+    def _make_runs(
+        self,
+        runs: Sequence[StackRun],
+        recorder: FleetRecorder,
+        interruption: Interruption,
+        changes: Mapping[str, Any],
+        *,
+        learns: bool = False,
+        first: PlayedRun | None = None,
+    ) -> PlayedRun:
+        """Make one run after the other, and return all of them as one, after the `first`.
+
+        A run is left out if it depends on one that has failed.
+        """
+        total, failed = first, set[str]()
+        for run in runs:
+            if run.dependencies & failed:
+                failed.add(run.name)
+                continue
+            changed_run = replace(run, options=replace(run.options, **changes))
+            played = self._run_operation(
+                changed_run,
+                recorder,
+                interruption,
+                learns=learns,
+                requests_before=0 if total is None else total.requests,
             )
-        first_options = replace(
-            options or self.options, skip_preview=True, target=self.first_targets
-        )
-        first = self._run_operation(recorder, interruption, learns=learns, options=first_options)
-        if first.ending != "succeeded":
-            return first
-        second = self._run_operation(
-            recorder,
-            interruption,
-            learns=learns,
-            with_preview=with_preview,
-            options=options,
-            requests_before=first.requests,
-        )
-        return replace(second, points=[*first.points, *second.points])
+            if played.ending != "succeeded":
+                failed.add(run.name)
+            total = played if total is None else _join_runs(total, played)
+        if total is None:
+            raise AssertionError("a rehearsal has at least one run")
+        return total
 
     def _run_operation(
         self,
+        run: StackRun,
         recorder: FleetRecorder,
         interruption: Interruption,
         *,
-        learns: bool = False,
-        with_preview: bool = False,
-        options: RunOptions | None = None,
+        learns: bool,
         requests_before: int = 0,
     ) -> PlayedRun:
-        """Run the plan's operation once, on a machine of its own, and return the run."""
+        """Run the operation of one stack, on a machine of its own, and return the run."""
         clock = self.server.clock
         recorder.sample(clock.now())
 
@@ -337,10 +382,9 @@ class PlanPlayer:
             elif event.outcome.succeeded:
                 previewed.append(event.plan)
 
-        if options is None:
-            options = replace(self.options, skip_preview=not with_preview)
         with self._mount(observer):
-            ending, errors = self._call_operation(self._enter_machine(), options, handle_event)
+            selected = self._enter_machine(run.selected)
+            ending, errors = self._call_operation(selected, run.options, handle_event)
         recorder.urn = ""
         recorder.sample(clock.now())
         return PlayedRun(
@@ -372,7 +416,7 @@ class PlanPlayer:
             return "failed", [error.message]
         return str(result.reason), _list_errors(result)
 
-    def _enter_machine(self) -> SelectedStack:
+    def _enter_machine(self, selected: SelectedStack) -> SelectedStack:
         """Return the stack as another machine opens it: only the state is the same."""
         self._machines += 1
         home = self.folder / f"home-{self._machines}"
@@ -380,8 +424,8 @@ class PlanPlayer:
         variables = {"PULUMI_HOME": str(home)}
         environ = get_run_context().with_variables(variables).environ
         backend = Backend.open(environ["PULUMI_BACKEND_URL"], environ)
-        workspace = Workspace(self.selected.workspace.project, backend, environ)
-        return SelectedStack(workspace, self.selected.name, variables)
+        workspace = Workspace(selected.workspace.project, backend, environ)
+        return SelectedStack(workspace, selected.name, variables)
 
     @contextmanager
     def _mount(self, observer: RequestObserver) -> Iterator[None]:
@@ -390,6 +434,20 @@ class PlanPlayer:
         secure_url = self.server.url.replace("http:", "https:")
         with mount_transport(self.server.url, transport), mount_transport(secure_url, transport):
             yield
+
+
+def _join_runs(first: PlayedRun, second: PlayedRun) -> PlayedRun:
+    """Return two runs of different stacks, one after the other, as one."""
+    plans = [run.plan for run in (first, second) if run.plan is not None]
+    changes = tuple(change for plan in plans for change in plan.changes)
+    return replace(
+        second,
+        ending=second.ending if first.ending == "succeeded" else first.ending,
+        errors=[*first.errors, *second.errors],
+        plan=plans[0].model_copy(update={"changes": changes}) if plans else None,
+        made=[*first.made, *second.made],
+        points=[*first.points, *second.points],
+    )
 
 
 def _list_changes(plan: Plan) -> list[ResourceChange]:
@@ -404,6 +462,7 @@ def _list_errors(result: RunResult) -> list[str]:
     return list(dict.fromkeys([*errors, *findings]))
 
 
-def describe_pending(change: ResourceChange) -> str:
+def describe_pending(change: ResourceChange, *, with_stack: bool) -> str:
     """Return a change that is still to be made, in words: clusters.train: still to create."""
-    return f"{get_address(change.type, change.urn)}: still to {change.action}"
+    address = format_address(change.type, change.urn, with_stack=with_stack)
+    return f"{address}: still to {change.action}"

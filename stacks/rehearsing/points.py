@@ -13,7 +13,9 @@ import httpx
 
 from gpuform.providers.emulator.store import Store
 from gpuform.stacks.engine.planning import Op, StepStarted
+from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.operations.runs.callbacks import OperationEvent
+from gpuform.stacks.testing.case_run import get_address
 
 _CONTROL_PREFIX: Final = "/_emulator/"
 _READING_METHODS: Final = ("GET", "HEAD", "OPTIONS")
@@ -56,6 +58,13 @@ class Point:
     def is_creating(self) -> bool:
         """Return True if the step creates or changes an object, and the request is not a delete."""
         return self.op not in _DELETING_OPS and self.method != "DELETE"
+
+
+def format_address(type_: str, urn: str, *, with_stack: bool) -> str:
+    """Return a resource's address, with its stack if asked for: storage/dev shared_volumes.data."""
+    stack, project = get_stack_and_project(urn)
+    prefix = f"{project}/{stack} " if with_stack else ""
+    return f"{prefix}{get_address(type_, urn)}"
 
 
 _DELETING_OPS: Final = (Op.DELETE, Op.DELETE_REPLACED, Op.DISCARD_REPLACED)

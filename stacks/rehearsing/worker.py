@@ -23,6 +23,7 @@ from gpuform.schemas.rehearsal import (
 )
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
+from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.operations import automation
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.options import RunOptions
@@ -51,7 +52,13 @@ from gpuform.stacks.rehearsing.hazards import (
     list_plays,
 )
 from gpuform.stacks.rehearsing.jobs import JOB_S, StartedJob, list_ended_jobs, start_job
-from gpuform.stacks.rehearsing.player import KillSnapshots, PlanPlayer, PlayedRun, describe_pending
+from gpuform.stacks.rehearsing.player import (
+    KillSnapshots,
+    PlanPlayer,
+    PlayedRun,
+    StackRun,
+    describe_pending,
+)
 from gpuform.stacks.rehearsing.points import group_points
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.testing.case_run import CaseRunSpec, CaseStack, get_address, serve_emulator
@@ -75,14 +82,29 @@ _NAME_PROPERTIES: Final = ("cluster_name", "cluster_fabric_name", "name")
 
 
 @dataclass(frozen=True, slots=True)
+class LaterStack:
+    """A stack whose plan is made after that of the first one, on the same emulator.
+
+    `dependencies` are the names, as PROJECT/STACK, of stacks whose outputs the stack reads.
+    """
+
+    case: CaseRunSpec
+    options: RunOptions
+    name: str
+    dependencies: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class RehearsalSpec:
     """What the processes of a rehearsal need to know; nothing of it is secret.
 
     Attributes:
         case: the project, the folder, the port, the state and the configuration, as `gpuform test`
             has them.
-        plan: the plan to rehearse.
+        plan: the plan to rehearse; of several stacks, with the changes of all plans.
         options: the options of the plan's run.
+        name: the stack as PROJECT/STACK.
+        later: the other stacks whose plans are rehearsed together with this one.
         kinds: the hazards.
         seed: the seed of the emulator.
         share, shares: the process plays every play whose number leaves `share` when divided by
@@ -98,6 +120,8 @@ class RehearsalSpec:
     share: int = 0
     shares: int = 1
     nodes: Mapping[str, ObservedNodes] = field(default_factory=dict)
+    name: str = ""
+    later: tuple[LaterStack, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +203,18 @@ class _ShareRehearsal:
     @classmethod
     def prepare(cls, spec: RehearsalSpec, server: Server) -> "_ShareRehearsal":
         """Create the stack and its objects on the emulator, with the jobs that the plan names."""
-        selected = CaseStack(spec.case, lambda _plan: None).prepare(server)
-        failed_nodes = _break_nodes(spec, server, selected)
+        first = LaterStack(spec.case, spec.options, spec.name, frozenset())
+        runs: list[StackRun] = []
+        emulator_ids: Mapping[str, str] = {}
+        for part in (first, *spec.later):
+            stack = CaseStack(part.case, lambda _plan: None)
+            selected = stack.prepare(server, emulator_ids)
+            emulator_ids = stack.emulator_ids
+            runs.append(StackRun(selected, part.options, part.name, part.dependencies))
+        failed_nodes = _break_nodes(spec, server, [run.selected for run in runs])
         jobs = list(_start_known_jobs(server, spec.plan))
         folder = spec.case.folder
-        player = PlanPlayer(
-            server, selected, spec.options, folder, folder / "state", failed_nodes=failed_nodes
-        )
+        player = PlanPlayer(server, runs, folder, folder / "state", failed_nodes=failed_nodes)
         return cls(spec, server, player, jobs)
 
     def play_share(self, send: Callable[[object], None]) -> ShareReport:
@@ -243,11 +272,31 @@ class _ShareRehearsal:
             self._dependencies.setdefault(resource.urn, set()).update(dependency_urns)
             if not resource.delete:
                 self._inputs[resource.urn] = resource.inputs
-        learned = LearnedPlan(changes, (), owners, before, after, undisturbed.samples)
+        self._add_stack_dependencies()
+        learned = LearnedPlan(
+            changes,
+            (),
+            owners,
+            before,
+            after,
+            undisturbed.samples,
+            names_stacks=bool(self.spec.later),
+        )
         kinds_of_change = {point.group for point in undisturbed.points}
         limit = max(2, MOST_POINTS // max(1, len(kinds_of_change)))
         groups = group_points(undisturbed.points, learned.count_gpus, limit)
         return replace(learned, groups=groups)
+
+    def _add_stack_dependencies(self) -> None:
+        """Let resources depend on those of the stacks whose outputs their own stack reads."""
+        urns: dict[str, list[str]] = {}
+        for urn in self._dependencies:
+            stack, project = get_stack_and_project(urn)
+            urns.setdefault(f"{project}/{stack}", []).append(urn)
+        for run in self.player.runs:
+            needed = {urn for name in run.dependencies for urn in urns.get(name, ())}
+            for urn in urns.get(run.name, ()) if needed else ():
+                self._dependencies[urn] |= needed
 
     def _add_advice(self, outcome: HazardOutcome) -> HazardOutcome:
         """Return the outcome with the declarations that avoid its loss, the best first."""
@@ -259,7 +308,8 @@ class _ShareRehearsal:
         advice = []
         inputs = self._inputs.get(change.urn, {})
         for alternative in list_alternatives(outcome, self._learned.changes, inputs):
-            if alternative.targets and self.spec.options.target:
+            # A first run is for one stack, and has targets of its own.
+            if alternative.targets and (self.spec.options.target or self.spec.later):
                 continue
             other = self._rehearse_alternative(alternative)
             if other is None:
@@ -286,26 +336,34 @@ class _ShareRehearsal:
             return self._alternatives[key]
         rehearsal = None
         if len(self._alternatives) < MOST_ALTERNATIVES:
-            selected = self.player.selected
             folder = Path(tempfile.mkdtemp(dir=self.spec.case.folder))
-            project = selected.workspace.project
-            changed_project = (
-                project if alternative.targets else write_alternative(project, alternative, folder)
-            )
-            if changed_project is not None:
-                self.player.restore(self.player.start)
-                workspace = replace(selected.workspace, project=changed_project)
-                player = replace(
-                    self.player,
-                    selected=replace(selected, workspace=workspace),
-                    folder=folder,
-                    first_targets=alternative.targets,
-                )
+            # The new player starts from what is there when it is created.
+            self.player.restore(self.player.start)
+            player = self._change_player(alternative, folder)
+            if player is not None:
                 rehearsal = _ShareRehearsal(self.spec, self.server, player, self.jobs)
                 if isinstance(rehearsal.play_undisturbed(), str):
                     rehearsal = None
         self._alternatives[key] = rehearsal
         return rehearsal
+
+    def _change_player(self, alternative: Alternative, folder: Path) -> PlanPlayer | None:
+        """Return a player with the alternative in `folder`, or None if it cannot be declared."""
+        if alternative.targets:
+            return replace(self.player, first_targets=alternative.targets, folder=folder)
+        owner = get_stack_and_project(alternative.urn)
+        runs = []
+        for run in self.player.runs:
+            workspace, name = run.selected.workspace, run.selected.name
+            if (name, workspace.project.name) == owner:
+                project = write_alternative(workspace.project, alternative, folder)
+                if project is None:
+                    return None
+                selected = replace(run.selected, workspace=replace(workspace, project=project))
+                runs.append(replace(run, selected=selected))
+            else:
+                runs.append(run)
+        return replace(self.player, runs=runs, folder=folder)
 
     def play_like(
         self, outcome: HazardOutcome, shortage: Mapping[str, Any]
@@ -351,7 +409,7 @@ class _ShareRehearsal:
             yield counterparts[number]
 
     def _list_resources(self) -> Iterator[ResourceState]:
-        yield from self.player.selected.open().snapshot.resources
+        yield from self.player.list_resources()
 
     def _list_unknown_objects(self) -> frozenset[str]:
         """Return the clusters and volumes on the emulator that the state does not have."""
@@ -418,7 +476,7 @@ class _ShareRehearsal:
             data_lost=list_lost_data(samples[0], samples[-1]),
             extra_cost=self._sum_extra_cost(samples),
             half_done=(
-                *map(describe_pending, played.pending),
+                *(describe_pending(c, with_stack=bool(self.spec.later)) for c in played.pending),
                 *(f"{name}: on the platform, but in no state" for name in lost_objects),
             ),
             mended_by=f"{self._command}{played.mended_by}"
@@ -432,7 +490,8 @@ class _ShareRehearsal:
     def _command(self) -> str:
         """Return the command that makes the plan: gpuform up --stack dev."""
         operation = "destroy" if self.spec.options.operation == "destroy" else "up"
-        return f"gpuform {operation} --stack {self.spec.plan.stack}"
+        selection = "--all" if self.spec.later else f"--stack {self.spec.plan.stack}"
+        return f"gpuform {operation} {selection}"
 
     def _sum_extra_cost(self, samples: Sequence[FleetState]) -> dict[str, float]:
         """Return by currency what the run costs more than the undisturbed one in the same time."""
@@ -451,19 +510,21 @@ class _ShareRehearsal:
 
 
 def _break_nodes(
-    spec: RehearsalSpec, server: Server, selected: SelectedStack
+    spec: RehearsalSpec, server: Server, stacks: Sequence[SelectedStack]
 ) -> frozenset[tuple[str, str, str]]:
     """Break the nodes that do not work by the last report, and return them.
 
-    The state of the stack has their faults then, as after a refresh.
+    The states of the stacks have their faults then, as after a refresh.
     """
     fleet = FleetRecorder(server.app).read(server.clock.now())
-    owners = _find_owners(selected.open().snapshot.resources, {*fleet.working})
+    resources = [resource for stack in stacks for resource in stack.open().snapshot.resources]
+    owners = _find_owners(resources, {*fleet.working})
     broken = break_observed_nodes(server, spec.nodes, owners, fleet)
     if broken:
         # A node that has just failed may be back in a moment, and counts as healthy for a while.
         server.clock.advance_to(server.clock.now() + BROKEN_FOR_S)
-        automation.refresh(selected, RunOptions(allow=spec.options.allow))
+        for stack in stacks:
+            automation.refresh(stack, RunOptions(allow=spec.options.allow))
     return broken
 
 

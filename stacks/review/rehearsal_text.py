@@ -12,7 +12,7 @@ from typing import Final
 from gpuform.providers.context import format_duration
 from gpuform.schemas.rehearsal import OUTAGE_S, RERUN_AFTER_S, Advice, HazardOutcome, Rehearsal
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.engine.urn import get_stack_and_project, name_of
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import format_money
 from gpuform.stacks.review.value_text import counted
@@ -45,7 +45,7 @@ def render_rehearsal(rehearsal: Rehearsal | None, paint: Paint = PLAIN) -> Itera
 def render_all_hazards(rehearsal: Rehearsal, paint: Paint = PLAIN) -> Iterator[str]:
     """Yield a rehearsal with all hazards, a line for each harmless one, and what it assumes."""
     usual = rehearsal.undisturbed
-    label = f"{TITLE} with {rehearsal.project}/{rehearsal.stack}:"
+    label = f"{TITLE} with {_name_stacks(rehearsal)}:"
     is_harmful = bool(rehearsal.harmful) or usual.has_failed
     verdict = escape_invisible(format_verdict(rehearsal))
     yield paint("bold", label) + " " + paint("remove" if is_harmful else "", verdict)
@@ -68,6 +68,14 @@ def render_all_hazards(rehearsal: Rehearsal, paint: Paint = PLAIN) -> Iterator[s
     yield ""
     yield f"    {escape_invisible(_format_limits(rehearsal))}"
     yield from (f"    {assumption}" for assumption in ASSUMPTIONS)
+
+
+def _name_stacks(rehearsal: Rehearsal) -> str:
+    """Return the rehearsed stack, or the stacks that were rehearsed together."""
+    if rehearsal.project:
+        return f"{rehearsal.project}/{rehearsal.stack}"
+    stacks = dict.fromkeys(map(get_stack_and_project, rehearsal.actions))
+    return ", ".join(f"{project}/{stack}" for stack, project in stacks)
 
 
 def format_verdict(rehearsal: Rehearsal) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from gpuform.providers import permissions
@@ -249,12 +250,17 @@ class CaseStack:
         self.secrets: tuple[str, ...] = tuple((spec.inputs.secrets or {}).values())
         self._plan: Plan | None = None
         self._warnings: list[str] = []
+        self.emulator_ids: Mapping[str, str] = {}
+        """The ids of the emulator's objects by those of the states, after `prepare`."""
 
-    def prepare(self, server: Server) -> SelectedStack:
+    def prepare(
+        self, server: Server, emulator_ids: Mapping[str, str] = MappingProxyType({})
+    ) -> SelectedStack:
         """Create and return the stack, with its configuration, state and referenced stacks.
 
         With a state file, a preview finds the declared secrets before the objects are created.
-        Raises CaseError for an invalid field of the case.
+        `emulator_ids` are those of objects that the emulator has already. Raises CaseError for an
+        invalid field of the case.
         """
         spec, workspace = self._spec, self._workspace
         with _convert_to_case_error("start", "state"):
@@ -266,7 +272,6 @@ class CaseStack:
             (spec.folder / _STACK_NAME_FILE).write_text(self._name)
         self._write_config()
         selected = SelectedStack(workspace, self._name)
-        emulator_ids: Mapping[str, str] = {}
         with _convert_to_case_error("start", "state"):
             for file in spec.required:
                 other_state = read_state(file.read_bytes(), file.name)
@@ -284,6 +289,7 @@ class CaseStack:
                 for file in spec.dependents:
                     other_state = read_state(file.read_bytes(), file.name)
                     seed_objects(selected.open(), other_state, emulator_ids, only_dependents=True)
+        self.emulator_ids = emulator_ids
         self.collect_secrets()
         return selected
 

@@ -17,7 +17,7 @@ from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.values import PropertyMap, Secret, contains_unknown, unwrap
 from gpuform.schemas.values import convert_leaves
-from gpuform.stacks.engine import value_json
+from gpuform.stacks.engine import urn, value_json
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack
@@ -97,8 +97,7 @@ def get_stack_and_project(snapshot: Snapshot) -> tuple[str, str]:
             "the state has no resources",
             "remove `state`: a case without it starts with an empty stack",
         )
-    stack_urn, project, *_ = snapshot.resources[0].urn.split("::")
-    return stack_urn.removeprefix("urn:pulumi:"), project
+    return urn.get_stack_and_project(snapshot.resources[0].urn)
 
 
 def seed_emulator(
@@ -121,7 +120,11 @@ def seed_emulator(
         SeedError: the emulator cannot create an object.
     """
     seeder = _Seeder.for_stack(stack, declared_inputs, emulator_ids)
-    resources = [seeder.create_object(resource) for resource in snapshot.resources]
+    created = [seeder.create_object(resource) for resource in snapshot.resources]
+    # The outputs of the stack come first in its state, and name objects that come later.
+    resources = [
+        replace(item, outputs=replace_ids(item.outputs, seeder.emulator_ids)) for item in created
+    ]
     # Later runs refuse a stack whose objects are elsewhere: these are on the emulator.
     record_environment(stack.get_intents().records, StackEnvironment(emulated=True, emulator=""))
     with stack.create_lock():
@@ -151,6 +154,9 @@ def seed_objects(
     """
     seeder = _Seeder.for_stack(stack, {}, emulator_ids)
     for resource in snapshot.resources:
+        # Several stacks may use one object.
+        if resource.id in seeder.emulator_ids:
+            continue
         if not only_dependents or seeder.uses_emulated_object(resource):
             seeder.create_object(resource)
     return seeder.emulator_ids

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuform.schemas.plan import Plan
     from gpuform.schemas.rehearsal import Rehearsal
     from gpuform.stacks.operations.opening.selected_stack import SelectedStack
-    from gpuform.stacks.rehearsing import RehearsalOptions
+    from gpuform.stacks.rehearsing import PlannedStack, RehearsalOptions
 
 _NAMES = tuple(str(kind) for kind in HazardKind)
 
@@ -161,41 +161,72 @@ def _rehearse_all(
     options: "RehearsalOptions",
     flags: tuple[bool, bool],
 ) -> int:
-    """Rehearse the plan of each chosen stack, in the order of the stacks, and print the results."""
+    """Rehearse the plans of the chosen stacks together, and print the result."""
     from gpuform.schemas.rehearsal import StacksRehearsal  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.multi_stack_runs import plan_all_stacks  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.opening import select_stack  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.stack_selection import order_stacks  # noqa: PLC0415 - as above
     from gpuform.stacks.multi_stack import sort_by_dependencies  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import read_stacks_plan  # noqa: PLC0415 - as above
-    from gpuform.stacks.rehearsing import rehearse as rehearse_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.rehearsing import PlannedStack  # noqa: PLC0415 - as above
 
     as_json, emulate = flags
     order, names = order_stacks(session, filters, runs_programs=True)
-    plans = {
-        f"{plan.project}/{plan.stack}": plan
-        for plan in (read_stacks_plan(plan_file).plans if plan_file else ())
-    }
-    rehearsals = []
+    if plan_file is not None:
+        stacks_plan = read_stacks_plan(plan_file)
+    else:
+        made_plan = plan_all_stacks(order, names, session, options.allow, emulate=emulate)
+        if made_plan is None:
+            return FAILED
+        stacks_plan = made_plan
+    plans = {f"{plan.project}/{plan.stack}": plan for plan in stacks_plan.plans}
+    planned = []
+    # Also through stacks whose plans change nothing.
+    needed: dict[str, frozenset[str]] = {}
     for name in sort_by_dependencies(order.dependencies):
-        if name not in names:
-            continue
-        stack = order.workspace.stacks[name]
-        selected = select_stack(session, stack.open_workspace(session.environ), stack.stack)
-        plan = plans.get(name)
-        if plan is None and plan_file is None:
-            plan = _make_plan(session, selected, options.allow, emulate=emulate)
-            if plan is None:
-                return FAILED
+        direct = frozenset(order.dependencies[name])
+        needed[name] = direct.union(*(needed.get(other, frozenset()) for other in direct))
+        plan = plans.get(name) if name in names else None
         if plan is not None and plan.has_changes:
-            rehearsals.append(rehearse_plan(selected, plan, options))
+            stack = order.workspace.stacks[name]
+            selected = select_stack(session, stack.open_workspace(session.environ), stack.stack)
+            planned.append(PlannedStack(selected, plan, needed[name]))
+    rehearsals = _rehearse_planned_stacks(session, planned, options)
     if as_json:
         result = StacksRehearsal(rehearsals=tuple(rehearsals))
         session.screen.write(result.model_dump_json(indent=2) + "\n")
-    elif not rehearsals:
+    elif not planned:
         session.screen.print("No plan changes anything: there is nothing to rehearse.")
-    else:
+    elif rehearsals:
         _print_rehearsals(session, rehearsals)
-    return SUCCESS
+    return FAILED if planned and not rehearsals else SUCCESS
+
+
+def _rehearse_planned_stacks(
+    session: Session, planned: "list[PlannedStack]", options: "RehearsalOptions"
+) -> "list[Rehearsal]":
+    """Return one rehearsal of all stacks, or of each one where they cannot be played together.
+
+    Stacks that cannot be played are named on stderr.
+    """
+    from gpuform.stacks.rehearsing import RehearsalError, rehearse_together  # noqa: PLC0415 - as above
+    from gpuform.stacks.rehearsing import rehearse as rehearse_plan  # noqa: PLC0415 - as above
+
+    if len(planned) > 1:
+        try:
+            return [rehearse_together(planned, options)]
+        except RehearsalError as error:
+            session.screen.warn(f"warning: each stack is rehearsed alone: {error.message}")
+    rehearsals = []
+    for item in planned:
+        try:
+            rehearsals.append(rehearse_plan(item.stack, item.plan, options))
+        except RehearsalError as error:
+            # The last one is the result of the command.
+            if len(planned) == 1:
+                raise
+            session.screen.warn(f"warning: {item.plan.project}/{error.message}")
+    return rehearsals
 
 
 def _make_plan(
