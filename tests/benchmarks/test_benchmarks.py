@@ -36,6 +36,12 @@ HERE = Path(__file__).parent
             ("review: html", "destroy: a chain", "ratio of up --plan", "growth", "MiB"),
         ),
         ("several_stacks.py", ["--stacks", "3", "--resources", "4"], ("preview --all", "MiB")),
+        pytest.param(
+            "many_runners.py",
+            ["--stacks", "4", "--resources", "2", "--runners", "2"],
+            ("the longest part", "join", "preview --all", "MiB of joined plan"),
+            marks=pytest.mark.exhaustive,
+        ),
         ("playing_cases.py", ["--cases", "2"], ("cases per second", "ratio", "MiB")),
         ("editing.py", ["--resources", "16", "--times", "1"], ("diagnostics", "rename", "growth")),
         ("state_in_buckets.py", ["--resources", "20"], ("file://", "s3://", "journal")),
