@@ -333,7 +333,8 @@ _MARKS_OF_UV: Final = re.compile("[\u00d7\u2570\u2500\u25b6\u2502]")
 
 
 def _flatten(message: str) -> str:
-    """Return the message of a program in one line, without its marks."""
+    """Return a message of uv in one line, without its marks, about the file that it reads."""
+    message = message.replace("`-`", f"`{REQUIREMENTS_FILE}`")
     return re.sub(r"\s+", " ", _MARKS_OF_UV.sub(" ", message)).strip()
 
 

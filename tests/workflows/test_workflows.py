@@ -432,6 +432,55 @@ def test_doctor_finds_keys_that_may_write_in_jobs_of_a_pull_request(
     assert "CODEOWNERS names no owners of" in checked.output
 
 
+def write_shared_jobs(repository: Path, host: str) -> None:
+    """Write the jobs that other repositories call as the workflow of a repository."""
+    root = Path(__file__).parents[2]
+    if host == "github":
+        text = (root / ".github/workflows/plan.yml").read_text()
+        inputs = {"stack": "prod", "directory": "infra", "branch": "main"}
+        for name, value in inputs.items():
+            text = text.replace(f"${{{{ inputs.{name} }}}}", value)
+        text = text.replace("${{ inputs.backend }}", "${{ vars.PULUMI_BACKEND_URL }}")
+        workflow = yaml.safe_load(text)
+        workflow["defaults"] = workflow["jobs"]["plan"]["defaults"]
+        for job in workflow["jobs"].values():
+            job["steps"] = [step for step in job["steps"] if "Sign in" not in step["name"]]
+        path = repository / ".github/workflows/gpuform.yml"
+        path.parent.mkdir(parents=True)
+        path.write_text(yaml.safe_dump(workflow))
+        return
+    text = (root / "templates/plan/template.yml").read_text().partition("\n---\n")[2]
+    for name, value in {"stack": "prod", "directory": "infra", "branch": "main"}.items():
+        text = text.replace(f"$[[ inputs.{name} ]]", value)
+    workflow = yaml.safe_load(text)
+    own = {"workflow": {"rules": [{"if": "$CI_COMMIT_SHA == $CI_COMMIT_SHA"}]}}
+    (repository / ".gitlab-ci.yml").write_text(
+        yaml.safe_dump({**workflow, **own, "default": workflow[".gpuform"]})
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
+@pytest.mark.parametrize("kind", [GitHubRunner, GitLabRunner])
+def test_jobs_that_other_repositories_call_plan_comment_and_compare(
+    kind: type[Any],
+    repository: Path,
+    tmp_path: Path,
+    code_host: FakeCodeHost,
+    emulator: Server,
+) -> None:
+    write_shared_jobs(repository, kind.name)
+    runner = prepare_runner(kind, repository, tmp_path, code_host, emulator)
+    git(repository, "checkout", "-q", "-b", "feature")
+    commit = commit_size(repository, 6)
+    assert runner.run_pull_request_job("plan", commit) == 0, runner.output[-1]
+    (comment,) = code_host.comments
+    assert "size_tib" in comment["body"]
+    assert runner.run_pull_request_job("fresh", commit) == 0, runner.output[-1]
+    assert_no_secret_is_shown(runner)
+
+
 def apply_by_hand(runner: Any, commit: str) -> None:
     folder = runner.clone(commit)
     own = {**runner.secrets, "PULUMI_BACKEND_URL": runner.backend}

@@ -241,6 +241,7 @@ class GitLabRunner(Runner):
             "GITLAB_CI": "true",
             "CI_API_V4_URL": f"{self.code_host.url}/api/v4",
             "CI_PROJECT_ID": "7",
+            "CI_PROJECT_DIR": str(folder),
             "CI_PIPELINE_SOURCE": source,
             "CI_COMMIT_SHA": commit,
             "CI_COMMIT_BEFORE_SHA": self.find_base(commit),
