@@ -59,7 +59,8 @@ from gpuform.stacks.review.value_text import counted
 @click.option(
     "--forge",
     type=click.Choice(WORKFLOW_HOSTS),
-    help="For ci: the code host; default: that of the git remote.",
+    help="For ci: the code host; default: that of the git remote. The page guides/other-ci has "
+    "pipelines for other CI systems.",
 )
 @click.option("--branch", default="main", show_default=True, help="For ci: the default branch.")
 @click.option(

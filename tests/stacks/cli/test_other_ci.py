@@ -24,7 +24,7 @@ FILES = {
     if "file" in block.directives
 }
 COMMAND = re.compile(
-    r"gpuform (?P<arguments>.+?)(?: > \S+)?(?: \|\| test \$\? -eq (?P<code>\d).*)?"
+    r"(?:\.venv/bin/)?gpuform (?P<arguments>.+?)(?: > \S+)?(?: \|\| test \$\? -eq (?P<code>\d).*)?"
 )
 
 

@@ -20,7 +20,7 @@ from gpuform.stacks.code_hosts.posting import (
     post_review,
     set_review_status,
 )
-from gpuform.stacks.code_hosts.review_target import CodeHost
+from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, CodeHost
 from gpuform.stacks.review.document import count_characters
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.pages import render_markdown
@@ -118,13 +118,14 @@ def test_two_jobs_adding_at_once_leave_one_comment(
     assert "destroys 16 GPUs" in server.comments[0]["body"]
 
 
+@pytest.mark.parametrize("name", CODE_HOSTS)
 def test_concurrent_jobs_leave_one_comment(
-    server: Server, review: Make, clients: dict[str, Callable[..., Any]]
+    server: Server, review: Make, clients: dict[str, Callable[..., Any]], name: str
 ) -> None:
     together = threading.Barrier(4)
 
     def job(n: int) -> str:
-        code_host = clients["github"](server)
+        code_host = clients[name](server)
         with code_host.client:
             together.wait()
             return post_outcome(
