@@ -5,8 +5,9 @@ parts that these workflows share with those of one stack.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -94,10 +95,19 @@ class ApplyEnvironment:
         """Return who approves the jobs, as a text."""
         return "applied without an approval" if self.is_automatic else "people approve its jobs"
 
+    def needs_any(self, names: Collection[str]) -> bool:
+        """Return True if the environment, or one that comes before it, has one of these names."""
+        return self.name in names or any(other.needs_any(names) for other in self.after)
+
     @property
     def grep_flags(self) -> str:
         """Return the flags by which grep finds the names of the stacks."""
-        return "".join(f" -e '{stack.name}'" for stack in self.stacks)
+        return _build_grep_flags(self.stacks)
+
+
+def _build_grep_flags(stacks: Iterable[CiStack]) -> str:
+    """Return the flags by which grep finds one of the names of stacks."""
+    return "".join(f" -e '{stack.name}'" for stack in stacks)
 
 
 def read_stacks(folder: Path, environ: Mapping[str, str]) -> StackOrder:
@@ -109,9 +119,8 @@ def group_by_environment(order: StackOrder) -> list[ApplyEnvironment]:
     """Return the environments of all stacks, each after those that it needs.
 
     Raises:
-        MultiStackError: stacks of one environment disagree about the approval; a stack reads the
-            outputs of a stack in another environment; or the environments need each other in a
-            cycle.
+        MultiStackError: stacks of one environment disagree about the approval, or the environments
+            need each other in a cycle.
     """
     workspace = order.workspace
     members: dict[str, list[WorkspaceStack]] = {}
@@ -121,9 +130,9 @@ def group_by_environment(order: StackOrder) -> list[ApplyEnvironment]:
         _require_one_approval(name, stacks)
     required = {
         name: {
-            _get_environment_name(other)
+            _get_environment_name(workspace.stacks[other])
             for stack in stacks
-            for other in _list_required_stacks(order, stack)
+            for other in order.dependencies[stack.name]
         }
         - {name}
         for name, stacks in members.items()
@@ -172,26 +181,6 @@ def _require_one_approval(name: str, stacks: Sequence[WorkspaceStack]) -> None:
         )
 
 
-def _list_required_stacks(order: StackOrder, stack: WorkspaceStack) -> Iterator[WorkspaceStack]:
-    """Yield the stacks that come before a stack.
-
-    Raises:
-        MultiStackError: the stack reads the outputs of a stack in another environment.
-    """
-    workspace = order.workspace
-    for use in order.contents[stack.name].uses:
-        other = workspace.find(stack.backend, use.stack)
-        if other is None or _get_environment_name(other) == _get_environment_name(stack):
-            continue
-        # A part of a plan is applied only together with the parts whose planned outputs it uses.
-        raise MultiStackError(
-            f"{use.position}: {stack.name}, in the environment {_get_environment_name(stack)}, "
-            f"reads {other.name}, in the environment {_get_environment_name(other)}",
-            hint="one job applies both: give both the same `environment` in stacks.yaml",
-        )
-    yield from (workspace.stacks[name] for name in order.dependencies[stack.name])
-
-
 def _describe_stack(stack: WorkspaceStack, root: Path) -> CiStack:
     """Return the stack as workflows name it."""
     folder = stack.project.directory.resolve().relative_to(root.resolve()).as_posix()
@@ -227,6 +216,7 @@ def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) 
             **_build_install_values(settings, values, sorted({stack.folder for stack in stacks})),
             "environments": environments,
             "paths": paths,
+            "find_dependants": partial(_find_dependants, environments),
             "orphan_stacks": _list_one_stack_per_backend(order),
         },
     )
@@ -304,6 +294,21 @@ def _list_shared_paths(order: StackOrder) -> list[str]:
         if any(is_mentioned(stack, named) for stack in stacks):
             paths.add(path)
     return sorted(path.relative_to(root).as_posix() for path in paths)
+
+
+def _find_dependants(
+    environments: Sequence[ApplyEnvironment], environment: ApplyEnvironment
+) -> str:
+    """Return grep's flags for the stacks of an environment and of those that come after it.
+
+    A part of a plan is applied only after the parts of the stacks that come before.
+    """
+    return _build_grep_flags(
+        stack
+        for candidate in environments
+        if candidate.needs_any((environment.name,))
+        for stack in candidate.stacks
+    )
 
 
 def _list_one_stack_per_backend(order: StackOrder) -> list[CiStack]:
