@@ -4,12 +4,7 @@
 processes that play have no credentials and can reach nothing but their emulator.
 """
 
-from gpuform.stacks.rehearsing.operation import (
-    PlannedStack,
-    RehearsalError,
-    RehearsalOptions,
-    rehearse,
-    rehearse_together,
-)
+from gpuform.stacks.rehearsing.operation import RehearsalError, rehearse, rehearse_together
+from gpuform.stacks.rehearsing.sealed_states import PlannedStack, RehearsalOptions
 
 __all__ = ["PlannedStack", "RehearsalError", "RehearsalOptions", "rehearse", "rehearse_together"]

@@ -1,104 +1,53 @@
-"""Rehearse the plan of a stack: collect what may be known, start the processes, order the outcomes.
+"""Rehearse the plan of a stack, or of several stacks: start the processes, order the outcomes.
 
-`rehearse` is called by the command and by previews. It reads the state with its secrets sealed, and
-replaces each secret by a placeholder before anything is written for the processes that play.
+`rehearse` is called by the command and by previews; `sealed_states` writes what the processes read.
 """
 
-import json
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.context import get_run_context
-from gpuform.providers.permissions import Permission
-from gpuform.schemas.cases_file import CaseInputs
-from gpuform.schemas.plan import Plan, PlanAction, ResourceChange, ResourceDrift
+from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
-from gpuform.schemas.values import (
-    SECRET_SIGNATURE,
-    SIGNATURE_KEY,
-    convert_leaves,
-    is_secret_object,
-)
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import StackSettings, convert_encrypted, is_secure
-from gpuform.stacks.engine.state import ResourceState, load_checkpoint
-from gpuform.stacks.engine.store import read_sealed
-from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import convert_outputs
-from gpuform.stacks.operations.transfer import export_deployment
 from gpuform.stacks.rehearsing.drift import (
-    ObservedNodes,
-    apply_drift,
     describe_drift,
-    list_observed_nodes,
+)
+from gpuform.stacks.rehearsing.sealed_states import (
+    NO_CHANGE,
+    PlannedStack,
+    RehearsalOptions,
+    build_specs,
+    choose_changes,
 )
 from gpuform.stacks.rehearsing.worker import (
     UNDISTURBED,
-    LaterStack,
     PlayProgress,
     RehearsalSpec,
     ShareReport,
     rehearse_share,
 )
-from gpuform.stacks.resource_rules import find_kind
-from gpuform.stacks.testing.case_run import CaseRunSpec
 from gpuform.stacks.testing.processes import (
     ProcessRegistry,
     SealedProcess,
     send_result,
     start_fork_server,
 )
-from gpuform.stacks.testing.runner import find_free_ports
-from gpuform.stacks.testing.seeding import SECRET_PLACEHOLDER
 
 TIME_LIMIT_S: Final = 3600.0
 """Real seconds after which a rehearsal counts as hanging."""
 _OPERATIONS: Final = ("update", "destroy")
-MOST_CHANGES: Final = 30
-"""Of a plan with more changes, only some of each kind are played."""
-_NO_CHANGE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
-_SELECTING_OPTIONS: Final = (
-    *("target", "target_dependents", "exclude", "exclude_dependents", "replace", "target_replace"),
-    "run_program",
-)
-"""The options that decide which resources a run changes."""
 
 
 class RehearsalError(EngineError):
     """A plan that cannot be rehearsed."""
 
     help_page = "guides/rehearse"
-
-
-@dataclass(frozen=True, slots=True)
-class RehearsalOptions:
-    """What to play.
-
-    Attributes:
-        hazards: the kinds to play; the run in which nothing goes wrong is always played.
-        seed: the seed of the emulator's ids.
-        jobs: how many processes play at a time.
-        allow: names of permissions of the run.
-        run_options: the options of the plan's run, for a plan that was not saved.
-        on_progress: called with the number of hazards played and of all hazards, from any thread.
-    """
-
-    hazards: tuple[HazardKind, ...] = tuple(HazardKind)
-    seed: int = 0
-    jobs: int = 2
-    allow: tuple[str, ...] = ()
-    run_options: RunOptions | None = None
-    on_progress: Callable[[int, int], None] = field(default=lambda _played, _planned: None)
 
 
 def rehearse(
@@ -121,19 +70,10 @@ def rehearse(
         )
     chosen = choose_changes(plan)
     with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
-        specs = list(_build_specs(stack, plan, options, Path(folder), chosen))
+        specs = list(build_specs(stack, plan, options, Path(folder), chosen))
         reports = _play_shares(specs, options.on_progress)
     _raise_failure(reports, f"stack {plan.stack}")
     return _build_rehearsal(plan, options, reports)
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStack:
-    """A stack with its plan, and the names of the stacks whose outputs it reads."""
-
-    stack: SelectedStack
-    plan: Plan
-    dependencies: frozenset[str] = frozenset()
 
 
 def rehearse_together(
@@ -162,7 +102,7 @@ def rehearse_together(
     with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
         first, *later = stacks
         specs = list(
-            _build_specs(first.stack, first.plan, options, Path(folder), chosen, later, merged_plan)
+            build_specs(first.stack, first.plan, options, Path(folder), chosen, later, merged_plan)
         )
         reports = _play_shares(specs, options.on_progress)
     _raise_failure(reports, "the stacks together")
@@ -198,299 +138,6 @@ def _raise_failure(reports: Iterable[ShareReport], subject: str) -> None:
             f"{subject}: the emulator cannot make the plan: {failure}",
             hint="the state or the program may need something that only the real platform has",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _SealedStack:
-    """What the processes know about one stack: files without secrets, and its options."""
-
-    name: str
-    case: CaseRunSpec
-    plan: Plan
-    options: RunOptions
-    nodes: Mapping[str, ObservedNodes]
-    dependencies: frozenset[str]
-
-    def move(self, folder: Path, port: int) -> LaterStack:
-        """Return the stack with a new folder and a port, for one process."""
-        (folder / "settings").mkdir(parents=True)
-        case = replace(self.case, folder=folder, port=port)
-        return LaterStack(case, self.options, self.name, self.dependencies)
-
-
-def _seal_stack(
-    item: PlannedStack,
-    options: RehearsalOptions,
-    folder: Path,
-    chosen: frozenset[str] | None,
-    played: Collection[str],
-) -> _SealedStack:
-    """Write the sealed states of a stack and of those that it has to do with.
-
-    `played` are the names of all stacks whose plans are played: these have states of their own.
-    """
-    folder.mkdir()
-    stack, plan, state_file = item.stack, item.plan, folder / "state.json"
-    has_state = _write_sealed_state(stack, state_file, chosen, plan.drift)
-    references = _read_references(stack, plan)
-    required, dependents = _write_other_states(stack, folder, references, played)
-    project = stack.workspace.project
-    inputs = CaseInputs(
-        stack=stack.name,
-        secrets=_build_secret_placeholders(stack),
-        stack_references={
-            name: outputs for name, outputs in references.items() if name not in played
-        },
-    )
-    run_options = _build_run_options(plan, options, project.directory)
-    if chosen is not None:
-        targets = {change.urn for change in plan.changes} & chosen
-        run_options = replace(run_options, target=tuple(sorted(targets)))
-        changes = tuple(change for change in plan.changes if change.urn in chosen)
-        plan = plan.model_copy(update={"changes": changes})
-    backend = stack.workspace.backend
-    resources = read_sealed(backend, project.name, stack.name).snapshot.resources
-    nodes = list_observed_nodes(resources, plan.drift)
-    case = CaseRunSpec(
-        project.path,
-        folder,
-        0,
-        inputs,
-        has_predecessor=False,
-        state=state_file if has_state else None,
-        environ={"PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "1"},
-        dependents=dependents if has_state else (),
-        required=required,
-    )
-    name = f"{project.name}/{stack.name}"
-    return _SealedStack(name, case, plan, run_options, nodes, item.dependencies)
-
-
-def _build_specs(  # noqa: PLR0913, PLR0917 - the last two are for several stacks
-    stack: SelectedStack,
-    plan: Plan,
-    options: RehearsalOptions,
-    folder: Path,
-    chosen: frozenset[str] | None,
-    later: Sequence[PlannedStack] = (),
-    merged_plan: Plan | None = None,
-) -> Iterator[RehearsalSpec]:
-    """Write the sealed states, and yield what each process plays, in a folder of its own."""
-    items = [PlannedStack(stack, plan), *later]
-    if chosen is not None:
-        # A stack without a chosen change is not played: without targets its run changes all.
-        items = [item for item in items if any(c.urn in chosen for c in item.plan.changes)]
-    played = {f"{item.plan.project}/{item.plan.stack}" for item in items}
-    sealed = [
-        _seal_stack(item, options, folder / f"stack-{number}", chosen, played)
-        for number, item in enumerate(items)
-    ]
-    plan = sealed[0].plan
-    if merged_plan is not None:
-        changes = tuple(change for item in sealed for change in item.plan.changes)
-        plan = merged_plan.model_copy(update={"changes": changes})
-    nodes = {urn: value for item in sealed for urn, value in item.nodes.items()}
-    ports = find_free_ports()
-    for share in range(options.jobs):
-        share_folder, port = folder / str(share), next(ports)
-        first, *others = (
-            item.move(share_folder if number == 0 else share_folder / f"later-{number}", port)
-            for number, item in enumerate(sealed)
-        )
-        yield RehearsalSpec(
-            first.case,
-            plan,
-            first.options,
-            options.hazards,
-            options.seed,
-            share,
-            options.jobs,
-            nodes,
-            first.name,
-            tuple(others),
-        )
-
-
-def _build_run_options(plan: Plan, options: RehearsalOptions, directory: Path) -> RunOptions:
-    """Return the options of the plan's run, one resource at a time, so that every run is the same.
-
-    Gates let everything pass: what they say about the plan is in the plan.
-    """
-    # Also those of the run that this rehearsal is a part of.
-    permissions = get_run_context().with_permissions(options.allow).permissions
-    gates = {f"gate:{gate.name}" for gate in read_project_gates(directory)}
-    run_options = options.run_options or RunOptions()
-    if plan.basis is not None:
-        option_names = {item.name for item in fields(RunOptions)}
-        recorded: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in plan.basis.options.items()
-            if name in option_names
-        }
-        run_options = replace(run_options, **recorded)
-    return RunOptions(
-        operation=plan.operation,
-        parallel=1,
-        refresh=False,
-        allow=tuple(sorted((permissions - {Permission.REAL_SCHEDULERS}) | gates)),
-        reviewed=True,
-        **{name: getattr(run_options, name) for name in _SELECTING_OPTIONS},
-    )
-
-
-def choose_changes(plan: Plan) -> frozenset[str] | None:
-    """Return the URNs of the changes that stand for all changes of a large plan.
-
-    Of each kind of resource and of each action on it, these are the first change and the one with
-    the most GPUs. None for a plan whose changes are all played.
-    """
-    changes = [change for change in plan.changes if change.action not in _NO_CHANGE]
-    if len(changes) <= MOST_CHANGES:
-        return None
-    groups: dict[tuple[str, str], list[ResourceChange]] = {}
-    for change in changes:
-        groups.setdefault((change.type, change.action), []).append(change)
-    chosen = set()
-    for members in groups.values():
-        largest = max(members, key=lambda change: change.gpus_removed or change.gpus_added or 0)
-        chosen |= {members[0].urn, largest.urn}
-    return frozenset(chosen)
-
-
-def _keep_resources(resources: list[Any], chosen: frozenset[str]) -> list[Any]:
-    """Return the chosen resources of a state, and those that they need, in the same order."""
-    by_urn = {resource["urn"]: resource for resource in resources}
-    kept: set[str] = set()
-    pending = [*chosen, *(r["urn"] for r in resources if r["type"] == STACK_TYPE)]
-    while pending:
-        urn = pending.pop()
-        if urn in kept or urn not in by_urn:
-            continue
-        kept.add(urn)
-        resource = by_urn[urn]
-        needed = [resource.get("parent"), resource.get("deletedWith")]
-        needed.append(str(resource.get("provider") or "").rpartition("::")[0])
-        pending += [*filter(None, needed), *(resource.get("dependencies") or ())]
-    return [resource for resource in resources if resource["urn"] in kept]
-
-
-def _write_sealed_state(
-    stack: SelectedStack,
-    file: Path,
-    chosen: frozenset[str] | None,
-    drift: Sequence[ResourceDrift],
-) -> bool:
-    """Write the drifted state without its ciphertexts; return True unless it has no resources.
-
-    With `chosen`, only these resources are written, and those that they need.
-    """
-    deployment = _drop_ciphertexts(
-        # Not by `export_stack`: a rehearsal may be a part of an operation that runs already.
-        export_deployment(stack, lambda _warning: None, show_secrets=False)
-    )
-    if not deployment["deployment"].get("resources"):
-        return False
-    deployment["deployment"]["resources"] = apply_drift(
-        deployment["deployment"]["resources"], drift
-    )
-    if chosen is not None:
-        resources = _keep_resources(deployment["deployment"]["resources"], chosen)
-        deployment["deployment"]["resources"] = resources
-    file.write_text(json.dumps(deployment), encoding="utf-8")
-    return True
-
-
-def _write_other_states(
-    stack: SelectedStack, folder: Path, references: Mapping[str, Any], played: Collection[str]
-) -> tuple[list[Path], list[Path]]:
-    """Write the sealed states of the backend's other stacks that have to do with the stack.
-
-    The first files have the objects that the stack uses, such as a volume that its cluster mounts.
-    The others are the states of stacks that use objects of the stack: a platform refuses, for
-    example, to delete a volume that the cluster of another stack mounts. Stacks that are `played`
-    have states of their own.
-    """
-    backend, project = stack.workspace.backend, stack.workspace.project.name
-    own_data = backend.read(project, stack.name) or b""
-    own_ids = _list_ids(read_sealed(backend, project, stack.name).snapshot.resources)
-    used_text = json.dumps(references) + own_data.decode(errors="replace")
-    required: list[Path] = []
-    dependents: list[Path] = []
-    for number, full_name in enumerate(backend.list_stacks()):
-        _, other_project, other_stack = full_name.split("/")
-        if f"{other_project}/{other_stack}" in {*played, f"{project}/{stack.name}"}:
-            continue
-        # A damaged state of another stack is no reason to refuse this one's rehearsal.
-        with suppress(EngineError):
-            data = backend.read(other_project, other_stack) or b""
-            other = read_sealed(backend, other_project, other_stack).snapshot.resources
-            used = frozenset(urn for id_, urn in _list_ids(other).items() if id_ in used_text)
-            if not used and not any(id_.encode() in data for id_ in own_ids):
-                continue
-            deployment = _drop_ciphertexts(load_checkpoint(data).latest)
-            if used:
-                deployment["resources"] = _keep_resources(deployment["resources"], used)
-            document = {"version": json.loads(data)["version"], "deployment": deployment}
-            file = folder / f"other-{number}.json"
-            file.write_text(json.dumps(document), encoding="utf-8")
-            (required if used else dependents).append(file)
-    return required, dependents
-
-
-def _list_ids(resources: Iterable[ResourceState]) -> dict[str, str]:
-    """Return the URN of each object of a state by its id; short ids may be any text."""
-    return {
-        item.id: item.urn
-        for item in resources
-        if item.id and len(item.id) >= _SHORTEST_ID and not item.external and find_kind(item.type)
-    }
-
-
-_SHORTEST_ID: Final = 8
-"""Characters from which on a text is an id; shorter ones may be anything."""
-
-
-def _drop_ciphertexts(value: Any) -> Any:
-    """Return JSON with every secret's ciphertext emptied; the emulator gets placeholders."""
-    empty_secret = {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": ""}
-    return convert_leaves(
-        value, lambda leaf: empty_secret if isinstance(leaf, dict) else leaf, is_secret_object
-    )
-
-
-def _build_secret_placeholders(stack: SelectedStack) -> dict[str, Any]:
-    """Return a placeholder for each encrypted value of the stack's configuration, by key."""
-    settings = StackSettings.load(stack.workspace.project, stack.name)
-    return {
-        key: convert_encrypted(value, lambda _text: SECRET_PLACEHOLDER)
-        for key, value in settings.config.items()
-        if is_secure(value)
-    }
-
-
-def _read_references(stack: SelectedStack, plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return the outputs of the stacks that the plan reads, by PROJECT/STACK, without secrets."""
-    names = [name.removeprefix("organization/") for name in plan.stack_references]
-    return {name: _read_outputs(stack, name) for name in names}
-
-
-def _read_outputs(stack: SelectedStack, name: str) -> dict[str, Any]:
-    """Return the outputs of PROJECT/STACK, with placeholders for secrets; {} without a state.
-
-    In a preview of several stacks these are the planned outputs, without the unknown ones.
-    """
-    project, _, other_stack = name.partition("/")
-    root = stack.planned_outputs(project, other_stack) if stack.planned_outputs else None
-    if root is None:
-        backend = stack.workspace.backend
-        if not backend.exists(project, other_stack):
-            return {}
-        resources = read_sealed(backend, project, other_stack).snapshot.resources
-        root = next((item.outputs for item in resources if item.type == STACK_TYPE), {})
-    return {
-        key: SECRET_PLACEHOLDER if output.secret else output.value
-        for key, output in convert_outputs(root).items()
-    }
 
 
 class _ShareProcess(SealedProcess):
@@ -566,7 +213,7 @@ def _build_rehearsal(
     ordered = [numbered[number] for number in sorted(numbered)]
     ordered.sort(key=lambda outcome: outcome.severity, reverse=True)
     actions = {
-        change.urn: str(change.action) for change in plan.changes if change.action not in _NO_CHANGE
+        change.urn: str(change.action) for change in plan.changes if change.action not in NO_CHANGE
     }
     return Rehearsal(
         project=plan.project,

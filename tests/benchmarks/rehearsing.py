@@ -26,7 +26,7 @@ from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.operations import SelectedStack, create_stack
 from gpuform.stacks.operations.automation import preview, up
 from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.rehearsing import operation, worker
+from gpuform.stacks.rehearsing import operation, sealed_states, worker
 
 HEAD = """\
 config:
@@ -126,8 +126,8 @@ def play(stack: SelectedStack, plan: Plan, processes: int) -> tuple[Rehearsal, l
     context = multiprocessing.get_context("fork")
     reports, seconds = [], []
     with tempfile.TemporaryDirectory() as name:
-        chosen = operation.choose_changes(plan)
-        for spec in operation._build_specs(stack, plan, options, Path(name), chosen):
+        chosen = sealed_states.choose_changes(plan)
+        for spec in sealed_states.build_specs(stack, plan, options, Path(name), chosen):
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=play_share, args=(spec, stack, sender))
             process.start()

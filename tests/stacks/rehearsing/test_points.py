@@ -7,8 +7,8 @@ from gpuform.schemas.rehearsal import HazardKind
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.rehearsing.fleet import FleetState, Owner
 from gpuform.stacks.rehearsing.hazards import LearnedPlan, list_plays
-from gpuform.stacks.rehearsing.operation import choose_changes
 from gpuform.stacks.rehearsing.points import Point, group_points
+from gpuform.stacks.rehearsing.sealed_states import choose_changes
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 
