@@ -7,6 +7,8 @@ what an imported library prints, is sent to standard error.
 import os
 import sys
 
+from gpuform.providers.garbage_collection import collect_less_garbage
+
 
 def main() -> None:
     """Serve the plugin until Pulumi ends the process; argument 1 is the engine's address."""
@@ -14,6 +16,7 @@ def main() -> None:
     # Redirect before any import: libraries and child processes may print at once.
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+    collect_less_garbage()
     from gpuform.providers.plugin.process import serve  # noqa: PLC0415 - nothing of it may print
 
     serve(sys.argv[1] if len(sys.argv) > 1 else "", port_descriptor)

@@ -5,19 +5,12 @@ start-up is felt on every call.
 """
 
 import _thread
-import gc
 import os
 import signal
 import sys
 from types import FrameType
 
-COLLECTION_THRESHOLDS = (100_000, 20, 50)
-"""Thresholds of Python's garbage collector, whose own are (700, 10, 10).
-
-A program of thousands of resources makes millions of objects that live as long as the run.
-Examining them again and again takes half of the time of a run, and the imports of a command alone
-make 200,000.
-"""
+from gpuform.providers.garbage_collection import collect_less_garbage
 
 SWITCH_INTERVAL_S = 0.03
 """Seconds after which a thread lets another one run; Python's own value is 0.005.
@@ -36,7 +29,7 @@ def main() -> None:
     is_handled = previous_handler is signal.default_int_handler  # ignored below nohup
     if is_handled:
         signal.signal(signal.SIGINT, _end_process)
-    gc.set_threshold(*COLLECTION_THRESHOLDS)
+    collect_less_garbage()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     from gpuform.stacks.cli.app import cli  # noqa: PLC0415 - importing a view must not need click
 
@@ -50,8 +43,6 @@ def main() -> None:
     finally:
         if is_handled:
             signal.signal(signal.SIGINT, _end_process)
-        # At its end, Python examines all objects once more: a quarter of a short command's time.
-        gc.freeze()
 
 
 def _end_process(_number: int = signal.SIGINT, _frame: FrameType | None = None) -> None:

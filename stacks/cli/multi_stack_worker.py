@@ -5,6 +5,11 @@ stack's project. Tasks and answers come on stdin, messages go to stdout. Everyth
 a program prints goes to stderr.
 """
 
+# ruff: noqa: E402 - the other imports make most of the objects
+from gpuform.providers.garbage_collection import collect_less_garbage
+
+collect_less_garbage()
+
 import _thread
 import contextlib
 import itertools

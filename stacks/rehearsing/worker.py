@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.emulator.server import Server
+from gpuform.providers.garbage_collection import collect_less_garbage
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.rehearsal import (
     OUTAGE_S,
@@ -151,7 +152,7 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
     os.fsync = _ignore_sync
     # A tenth of the time would go into collecting: nearly all that lives here lives to the end.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    collect_less_garbage()
     with serve_emulator(spec.case, in_memory=True, seed=f"gpuform rehearse {spec.seed}") as server:
         server.clock.smallest_wait = RESOLUTION_S
         server.clock.longest_skip = LONGEST_SKIP_S

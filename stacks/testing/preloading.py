@@ -4,9 +4,12 @@ Importing this module loads the lifecycles and emulators of all platforms, the t
 HTTP, and derives the key of the cases' secrets. The fork server imports it (see `processes`).
 """
 
+# ruff: noqa: E402, F401 - imported only so that no case has to, and only then
 import gc
 
-# ruff: noqa: F401 - imported only so that no case has to
+from gpuform.providers.garbage_collection import collect_less_garbage
+
+collect_less_garbage()
 import cryptography.hazmat.primitives.ciphers.aead
 import flask.testing
 import httpcore
