@@ -18,7 +18,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gpuform.stacks.ci_requirements import UPGRADE_COMMAND, Requirements, choose_requirements
-from gpuform.stacks.ci_workflows import Repository, WorkflowSettings, render_workflows
+from gpuform.stacks.ci_workflows import Clouds, Repository, WorkflowSettings, render_workflows
 from gpuform.stacks.engine.errors import EngineError
 
 RECORD_FILE: Final = ".gpuform-ci.yaml"
@@ -27,6 +27,7 @@ _RECORD_COMMENT: Final = f"""\
 # keep it in git, and do not edit it.
 """
 _MARKER: Final = re.compile(r"<{7} ")
+_RESTORE: Final = "use the gpuform that wrote .gpuform-ci.yaml, or restore that file from git"
 _WRITE_AGAIN: Final = (
     "write the files again with `gpuform new ci --force`, and take your edits over from `git diff`"
 )
@@ -65,16 +66,19 @@ class CiRecord:
         file = project / RECORD_FILE
         try:
             text = file.read_text(encoding="utf-8") if file.exists() else "sets: []"
-            return TypeAdapter(cls).validate_python(yaml.safe_load(text))
+            record = TypeAdapter(cls).validate_python(yaml.safe_load(text))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise EngineError(f"{file} cannot be read: {error}", hint=_WRITE_AGAIN) from error
         except ValidationError as error:
             problem = error.errors()[0]
             where = ".".join(map(str, problem["loc"]))
-            raise EngineError(
-                f"{file} has an unknown format: {where}: {problem['msg']}",
-                hint="use the gpuform that wrote the file, or restore the file from git",
-            ) from error
+            message = f"{file} has an unknown format: {where}: {problem['msg']}"
+            raise EngineError(message, hint=_RESTORE) from error
+        for clouds in (workflow_set.settings.clouds for workflow_set in record.sets):
+            if Clouds.from_urls(f"{name}://" for name in clouds.schemes).schemes != clouds.schemes:
+                message = f"{file} has an unknown format: schemes: {', '.join(clouds.schemes)}"
+                raise EngineError(message, hint=_RESTORE)
+        return record
 
     def add(self, workflow_set: WorkflowSet) -> "CiRecord":
         """Return a record with a set in the place of those that share a file with it."""
@@ -265,8 +269,12 @@ def _read_current(root: Path, path: str) -> str | None:
     """Return the text of a file, or None if there is none; line breaks of Windows are kept out.
 
     Raises:
-        EngineError: the file cannot be read, or has the markers of an earlier conflict.
+        EngineError: the file cannot be read, is outside of the repository, or has the markers of an
+            earlier conflict.
     """
+    # A hostile branch may have written the record.
+    if not (root / path).resolve().is_relative_to(root.resolve()):
+        raise EngineError(f"{path} is outside of the repository", hint=_RESTORE)
     try:
         text = (root / path).read_text(encoding="utf-8")  # with line breaks of any system
     except FileNotFoundError:
