@@ -14,7 +14,7 @@ from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.together.volume_claims import VolumeClaimInputs, build_manifest
 from gpuform.schemas.values import contains_unknown
-from gpuform.stacks.access.errors import NoAccess
+from gpuform.stacks.access import NoAccess
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState

@@ -1,6 +1,12 @@
 """Give users access to clusters: commands for kubectl and SSH, and entries in the users' files.
 
-`cluster_access` finds clusters and builds commands, `kubeconfig_files` and `ssh_files` change the
-files of kubectl and OpenSSH. The commands `kubeconfig`, `ssh-config` and `connect` call this
-package.
+The package defines the error of a cluster out of reach.
 """
+
+from gpuform.stacks.engine.errors import EngineError
+
+
+class NoAccess(EngineError):
+    """Raised for a cluster out of reach, or credentials that cannot be stored."""
+
+    help_page = "guides/access"

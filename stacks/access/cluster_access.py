@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.access import Access, Host, SshAuthority
-from gpuform.stacks.access.errors import NoAccess
+from gpuform.stacks.access import NoAccess
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
 from gpuform.stacks.engine.dynamic_providers import to_plain
 from gpuform.stacks.engine.errors import EngineError

@@ -17,7 +17,7 @@ from gpuform.providers.errors import MissingCredentials
 from gpuform.providers.kubernetes.kubeconfig import parse_kubeconfig
 from gpuform.schemas.models import validate_id
 from gpuform.schemas.safe_text import escape_invisible, truncate
-from gpuform.stacks.access.errors import NoAccess
+from gpuform.stacks.access import NoAccess
 from gpuform.stacks.access.kubeconfig_document import (
     EXTENSION_NAME,
     ClusterLabel,

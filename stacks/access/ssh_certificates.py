@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gpuform.schemas.access import SshAuthority
-from gpuform.stacks.access.errors import NoAccess
+from gpuform.stacks.access import NoAccess
 from gpuform.stacks.access.user_file import UserFile
 
 LOGIN_TIMEOUT_S: Final = 300.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpuform.stacks.access.errors import NoAccess
+from gpuform.stacks.access import NoAccess
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.store import LockFile, encode_lock

@@ -15,7 +15,7 @@ from gpuform.providers.values import PropertyMap, PropertyValue, Secret, unwrap_
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
-from gpuform.stacks.convert.errors import NOWHERE
+from gpuform.stacks.convert import NOWHERE
 from gpuform.stacks.convert.output_matching import (
     ComputedValue,
     OutputIndex,

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.values import PropertyMap, Secret
+from gpuform.stacks.convert import NOWHERE, NotConverted
 from gpuform.stacks.convert.declaration_builder import (
     DeclarationBuilder,
     RecordedRuns,
     assign_references,
     create_problem,
 )
-from gpuform.stacks.convert.errors import NOWHERE, NotConverted
 from gpuform.stacks.convert.output_matching import (
     OutputIndex,
     Placeholders,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gpuform.stacks.convert.errors import NotConverted
+from gpuform.stacks.convert import NotConverted
 from gpuform.stacks.convert.program_and_state import (
     build_declarations_from_program,
     build_declarations_from_state,
@@ -21,8 +21,7 @@ from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
-from gpuform.stacks.operations.opening.environments import enter_environment
-from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack, enter_environment
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.topology.offline import find_topology, read_plan_context
 from gpuform.stacks.topology.planning import plan

@@ -34,11 +34,14 @@ from gpuform.stacks.importing.declaration_files import (
 from gpuform.stacks.importing.declarations import DeclarationOptions
 from gpuform.stacks.importing.planning import ImportPlan, ImportRequest, ImportTarget, plan_import
 from gpuform.stacks.importing.selection import ImportChoice, ImportFilter, ImportRefused
-from gpuform.stacks.operations.opening.environments import enter_environment
-from gpuform.stacks.operations.opening.selected_stack import SelectedStack, warn_of_recovery
+from gpuform.stacks.operations.opening.selected_stack import (
+    SelectedStack,
+    enter_environment,
+    warn_of_recovery,
+)
 from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
-from gpuform.stacks.operations.runs.expiry import Expiry
+from gpuform.stacks.operations.runs.due_runs import Expiry
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.recovery import KeyRights, recover_earlier_runs
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult

@@ -21,22 +21,23 @@ from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import get_user
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.notify.findings import (
-    STATE_EVENTS,
-    build_repair_occurrence,
-    list_state_occurrences,
-)
 from gpuform.stacks.notify.rules import Rule
 from gpuform.stacks.notify.sending import (
+    STATE_EVENTS,
     Notifier,
     Occurrence,
     Sender,
+    build_repair_occurrence,
     count_reported,
     describe_missing_address,
+    list_state_occurrences,
     send_message,
 )
-from gpuform.stacks.operations.opening.environments import is_recorded_emulated, read_config
-from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.opening.selected_stack import (
+    SelectedStack,
+    is_recorded_emulated,
+    read_config,
+)
 from gpuform.stacks.operations.runs.options import ReportSubject, RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, FinalState, RunResult
 from gpuform.stacks.operations.status_reading import DriftResult

@@ -30,12 +30,13 @@ from gpuform.stacks.engine.store import strip_credentials
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
 from gpuform.stacks.fleet_metrics import FleetFacts
 from gpuform.stacks.multi_stack import WorkspaceStack
-from gpuform.stacks.operations.opening.environments import (
+from gpuform.stacks.operations.opening.selected_stack import (
+    SelectedStack,
+    describe_lock_holder,
     enter_environment,
     is_recorded_emulated,
     read_config,
 )
-from gpuform.stacks.operations.opening.selected_stack import SelectedStack, describe_lock_holder
 from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.plans.run_record import RunRecord

@@ -12,12 +12,12 @@ from gpuform.providers.context import CLOCK_VARIABLE
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.operations.opening.environments import (
+from gpuform.stacks.operations.opening.selected_stack import (
+    SelectedStack,
     enter_environment,
     is_recorded_emulated,
     read_config,
 )
-from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.topology_export.applying import (
     WRITING_ACTIONS,
     Change,

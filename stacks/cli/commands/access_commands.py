@@ -18,8 +18,11 @@ from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.operations.opening.environments import enter_environment, read_config
-from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
+from gpuform.stacks.operations.opening.selected_stack import (
+    create_passphrase_finder,
+    enter_environment,
+    read_config,
+)
 
 if TYPE_CHECKING:
     from gpuform.stacks.access.kubeconfig_files import ContextChange, Credential, KubeconfigFiles

@@ -253,8 +253,10 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
     """
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.console import Console  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.environments import enter_environment  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.selected_stack import (  # noqa: PLC0415 - as above
+        create_passphrase_finder,
+        enter_environment,
+    )
 
     with open_session() as session:
         workspace = find_workspace(session)

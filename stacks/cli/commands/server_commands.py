@@ -17,13 +17,11 @@ from gpuform.stacks.cli.session import add_common_flags, get_flag, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.opening.emulator import (
     create_shared_store,
-    require_emulator,
-    run_emulator,
-)
-from gpuform.stacks.operations.opening.emulator_processes import (
     find_emulator_at,
     get_emulator_address,
+    require_emulator,
     require_emulator_at,
+    run_emulator,
     start_emulator,
     stop_emulator,
 )

@@ -168,7 +168,7 @@ def logs(number: int | None, as_json: bool) -> None:
       gpuform logs 1 --stack prod
     """
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.operations.past_runs import read_run  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.runs.run_log import read_run  # noqa: PLC0415 - as above
     from gpuform.stacks.review.history_text import render_log, render_run  # noqa: PLC0415 - as above
 
     with open_session() as session:

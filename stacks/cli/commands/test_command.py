@@ -21,8 +21,7 @@ from gpuform.stacks.review.paint import Paint
 
 if TYPE_CHECKING:
     from gpuform.stacks.testing.cases import Case
-    from gpuform.stacks.testing.coverage import Coverage
-    from gpuform.stacks.testing.runner import CaseResult
+    from gpuform.stacks.testing.runner import CaseResult, Coverage
 
 _STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skipped": "dim"}
 
@@ -195,8 +194,11 @@ def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions
 
     With `update` unused snapshots are removed, unless a pattern leaves cases out.
     """
-    from gpuform.stacks.testing.coverage import measure_coverage  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.testing.runner import CaseRunner, CaseStatus  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.runner import (  # noqa: PLC0415 - as above
+        CaseRunner,
+        CaseStatus,
+        measure_coverage,
+    )
     from gpuform.stacks.testing.snapshots import list_unused_snapshots, remove_files  # noqa: PLC0415 - as above
 
     paint = session.screen.paint

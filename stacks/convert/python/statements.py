@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from gpuform.stacks.convert.errors import NotConverted
+from gpuform.stacks.convert import NotConverted
 from gpuform.stacks.convert.python.operators import NUMBER_KINDS
 from gpuform.stacks.declaration_writer.declarations import ConfigEntry
 from gpuform.stacks.declaration_writer.python_program import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.convert.errors import TerraformNotRead
+from gpuform.stacks.convert import TerraformNotRead
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.machine import get_pip_requirement
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.convert.errors import TerraformNotRead
+from gpuform.stacks.convert import TerraformNotRead
 from gpuform.stacks.convert.terraform.expressions import UnresolvedExpression, find_each_value
 from gpuform.stacks.convert.terraform.files import (
     ResourceInstance,

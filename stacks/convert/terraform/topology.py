@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.convert.errors import NOWHERE, TerraformNotRead
+from gpuform.stacks.convert import NOWHERE, TerraformNotRead
 from gpuform.stacks.convert.secret_values import SecretValues
 from gpuform.stacks.convert.terraform.data_sources import DataSources
 from gpuform.stacks.convert.terraform.expressions import (

@@ -4,14 +4,15 @@
 requests and records every result in the snapshot of `state`.
 """
 
-from gpuform.stacks.engine.executing.provider_resource import DefaultProviders, ProviderRequest
-from gpuform.stacks.engine.executing.refreshing import Refresher, find_drift, refresh_all
-from gpuform.stacks.engine.executing.stack_reference import (
+from gpuform.stacks.engine.executing.builtin_resources import (
+    DefaultProviders,
     PlannedOutputs,
+    ProviderRequest,
     StackReferences,
     find_referenced_stacks,
     qualify_stack_name,
 )
+from gpuform.stacks.engine.executing.refreshing import Refresher, find_drift, refresh_all
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
 from gpuform.stacks.engine.executing.undeclared_changes import (
     Calendar,

@@ -14,8 +14,8 @@ from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.values import PropertyMap
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.executing.builtin_resources import StackReferences
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion, OutsideDeletions
-from gpuform.stacks.engine.executing.stack_reference import StackReferences
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.provider_host import Created, ProviderHost
 from gpuform.stacks.engine.state import ResourceState, SnapshotManager, format_timestamp

@@ -1,14 +1,30 @@
-"""Run the emulator of `--emulate` in this process, for the length of a command.
+"""Run an emulator in this process for `--emulate`, and manage emulators in processes of their own.
 
-Operations call this module; it serves `providers/emulator`.
+Operations call `run_emulator`, for the length of a command. `gpuform emulator
+start|env|status|stop` start, find and stop a process that runs `gpuform emulator`.
 """
 
+import os
+import re
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Final
 
-from gpuform.providers.context import RunContext, get_run_context, use_run_context
+from gpuform.providers.context import (
+    CLOCK_VARIABLE,
+    EMULATOR_VARIABLE,
+    RunContext,
+    get_run_context,
+    get_trust,
+    read_run_context,
+    use_run_context,
+)
 from gpuform.stacks.engine.errors import EngineError
 
 _STORE = Path(".gpuform", "emulator.db")
@@ -114,3 +130,157 @@ def _make_folder(store: Path) -> None:
         raise EngineError(
             f"folder {store.parent} for emulated objects cannot be created: {error.strerror}"
         ) from error
+
+
+_READY: Final = re.compile(r"^The emulator is at (\S+);", re.MULTILINE)
+"""The line that `gpuform emulator` prints once it serves."""
+
+START_TIMEOUT_S: Final = 60.0
+"""How long a start may take. It takes about a second where nothing else runs."""
+ANSWER_TIMEOUT_S: Final = 10.0
+"""How long to wait for an emulator that may be starting or stopping right now."""
+_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True)
+class RunningEmulator:
+    """An emulator that answers at `url`: its data's identity, and its clock in Unix seconds."""
+
+    url: str
+    identity: str
+    now: float
+
+
+def start_emulator(port: int, store: Path | None, speed: float) -> RunningEmulator:
+    """Start an emulator in the background, and wait until the emulator answers.
+
+    Args:
+        port: on the loopback interface; 0 takes a free one.
+        store: the file of its objects; None keeps them in memory.
+        speed: seconds of its clock in a real one; 0 for a clock that others move.
+
+    Raises:
+        EngineError: the process ended, or did not serve in time; the error has what it printed.
+    """
+    from gpuform.stacks.operations.opening.interpreter import (  # noqa: PLC0415 - reads YAML
+        build_command_start,
+    )
+
+    command = [*build_command_start(), "emulator", "--port", str(port), "--speed", f"{speed:g}"]
+    command += [] if store is None else ["--store", str(store.absolute())]
+    log_descriptor, log_name = tempfile.mkstemp(prefix="gpuform-emulator-", suffix=".log")
+    # A file, not a pipe: the process outlives this one, and `$(gpuform emulator start)` would wait.
+    with os.fdopen(log_descriptor, "w") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        url = _wait_for_address(process, Path(log_name))
+        return require_emulator_at(url)
+    # Also after Ctrl-C: nobody would know of the process.
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        Path(log_name).unlink(missing_ok=True)
+
+
+def find_emulator_at(url: str) -> RunningEmulator | None:
+    """Return the emulator which answers at `url`, or None if nobody or another server answers."""
+    import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
+
+    try:
+        answer = httpx.get(
+            f"{url}/_emulator/clock",
+            # Proxies of the environment are not meant for this machine's own ports.
+            trust_env=False,
+            verify=get_trust(url, read_run_context().environ),
+            timeout=ANSWER_TIMEOUT_S,
+        )
+        report: Any = answer.raise_for_status().json()
+        return RunningEmulator(url, str(report["emulator"]), float(report["now"]))
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        return None
+
+
+def require_emulator_at(url: str) -> RunningEmulator:
+    """Return the emulator at `url`, after waiting up to 10 s for its start.
+
+    Raises:
+        EngineError: no emulator answers there in time.
+    """
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while (emulator := find_emulator_at(url)) is None:
+        if time.monotonic() >= deadline:
+            raise EngineError(
+                f"no emulator answers at {url}", hint='start one: eval "$(gpuform emulator start)"'
+            )
+        time.sleep(_PAUSE_S)
+    return emulator
+
+
+def stop_emulator(url: str, expected_identity: str) -> RunningEmulator | None:
+    """Stop the emulator at `url` and wait for the end; return None where no emulator answers.
+
+    The wait ends after 10 s, also where the emulator still answers.
+
+    Args:
+        url: its address.
+        expected_identity: its identity, as the shell's variables have it; empty for any.
+
+    Raises:
+        EngineError: another emulator answers, or one that is part of another program.
+    """
+    import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
+
+    emulator = find_emulator_at(url)
+    if emulator is None:
+        return None
+    # Another emulator may have taken the port since; stopping one needs its identity.
+    if expected_identity and emulator.identity != expected_identity:
+        raise EngineError(
+            f"the emulator at {url} is {emulator.identity}, but {EMULATOR_VARIABLE} names "
+            f"{expected_identity}: gpuform does not stop it",
+            hint="to stop it, run `gpuform emulator stop --port PORT`",
+        )
+    answer = httpx.post(
+        f"{url}/_emulator/stop",
+        json={"emulator": emulator.identity},
+        trust_env=False,
+        verify=get_trust(url, read_run_context().environ),
+        timeout=ANSWER_TIMEOUT_S,
+    )
+    if answer.is_error:
+        raise EngineError(
+            f"the emulator at {url} does not stop: it runs inside another program",
+            hint="end the program that started it",
+        )
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while find_emulator_at(url) is not None and time.monotonic() < deadline:
+        time.sleep(_PAUSE_S)
+    return emulator
+
+
+def get_emulator_address(environ: Mapping[str, str]) -> str | None:
+    """Return the address of the emulator set in a shell's variables, or None."""
+    return environ.get(CLOCK_VARIABLE, "").rstrip("/") or None
+
+
+def _wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    """Return the address printed into `log` by a starting emulator.
+
+    Raises:
+        EngineError: the process ended, or printed no address within `START_TIMEOUT_S`.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        has_ended = process.poll() is not None
+        log_text = log.read_text(errors="replace")
+        ready = _READY.search(log_text)
+        if ready and not has_ended:
+            return ready[1]
+        if has_ended or time.monotonic() >= deadline:
+            reason = log_text.strip().removeprefix("Error: ").removeprefix("error: ")
+            raise EngineError(f"the emulator did not start: {reason or 'it printed no message'}")
+        time.sleep(_PAUSE_S)

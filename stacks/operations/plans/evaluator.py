@@ -19,7 +19,7 @@ from gpuform.stacks.gates.certifications import add_unreachable_platforms, check
 from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.gates.usage import UsageMonitor, add_usage
-from gpuform.stacks.operations.opening.environments import read_config
+from gpuform.stacks.operations.opening.selected_stack import read_config
 from gpuform.stacks.price_book import PriceBook
 from gpuform.stacks.pricing import add_costs
 from gpuform.stacks.review.differences import (

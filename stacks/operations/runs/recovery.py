@@ -27,8 +27,11 @@ from gpuform.stacks.engine.stack import Stack, Workspace, has_local_records, mov
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of, type_of
-from gpuform.stacks.operations.opening.environments import enter_environment, read_config
-from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.opening.selected_stack import (
+    SelectedStack,
+    enter_environment,
+    read_config,
+)
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
 from gpuform.stacks.resource_rules import find_lifecycle, find_write_refusal
 

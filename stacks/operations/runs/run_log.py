@@ -1,14 +1,16 @@
-"""Log the events of a run and their durations, for `gpuform logs`.
+"""Log the events of a run and their durations, and read past runs with their logs.
 
-The runner of operations creates a `RunLogger` for each run that applies something, and stores the
-log in the stack's backend.
+`gpuform logs` and `gpuform stack history` read a stack's runs from its backend.
 """
 
 import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
+
+from pydantic import ValidationError
 
 from gpuform.providers.context import Clock, SystemClock
 from gpuform.providers.errors import GpuformError
@@ -16,6 +18,7 @@ from gpuform.providers.values import PropertyMap, Redactor, collect_secret_texts
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.stacks_plan import LoggedNode, LogLine, RunLog, UnfinishedStep
 from gpuform.stacks.engine.deployment import Outcome
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import (
     Diagnostic,
     Event,
@@ -27,8 +30,9 @@ from gpuform.stacks.engine.planning import (
     StepFailed,
     StepStarted,
 )
-from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.store import DamagedFile, HistoryEntry
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.pricing import list_entry_nodes
@@ -234,3 +238,48 @@ def collect_secrets(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
 def _redact_line(line: LogLine, redactor: Redactor) -> LogLine:
     """Return the line with secrets masked in its text."""
     return line.model_copy(update={"text": redactor.redact(line.text)}) if line.text else line
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run of a stack's history.
+
+    `number` counts from 1, the oldest run. `log` is None where no log was stored for the run.
+    """
+
+    number: int
+    entry: HistoryEntry
+    log: RunLog | None
+
+
+def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
+    """Return run `number` of the stack, or the latest run where `number` is None.
+
+    Runs count from 1, the oldest. A run of the Pulumi CLI has no log.
+
+    Raises:
+        EngineError: the stack has no run of this number, or no run at all.
+        DamagedFile: the run's log is not valid.
+    """
+    runs = workspace.backend.open_history(workspace.project.name, stack)
+    names = runs.names
+    if not names:
+        raise EngineError(f"stack {stack} has no runs yet")
+    # Runs count from 1, the oldest: a number stays the same while further runs follow.
+    number = number or len(names)
+    if number > len(names):
+        raise EngineError(
+            f"stack {stack} has no run {number}: its latest run is {len(names)}",
+            hint="`gpuform stack history` lists the runs",
+        )
+    name = names[number - 1]
+    data = runs.read_log(name)
+    try:
+        log = None if data is None else RunLog.model_validate_json(data)
+    except ValidationError as error:
+        raise DamagedFile(
+            f"the log of run {number} of stack {stack} cannot be read: it is damaged, or "
+            "written by a newer gpuform",
+            hint="`gpuform stack history` shows the run's entry in the history",
+        ) from error
+    return PastRun(number, runs.read_entry(name), log)

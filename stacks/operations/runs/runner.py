@@ -34,10 +34,10 @@ from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.gates.base_branch import open_project_gates
 from gpuform.stacks.gates.evaluating import list_blocking_gates
 from gpuform.stacks.operations.config_setting import set_config_values
-from gpuform.stacks.operations.opening.environments import enter_environment
 from gpuform.stacks.operations.opening.selected_stack import (
     SelectedStack,
     describe_lock_holder,
+    enter_environment,
     warn_of_recovery,
 )
 from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
@@ -50,7 +50,7 @@ from gpuform.stacks.operations.runs.callbacks import (
     RunEnded,
     RunStarted,
 )
-from gpuform.stacks.operations.runs.expiry import Expiry
+from gpuform.stacks.operations.runs.due_runs import Expiry, RepairRun, limit_repairs
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.recovery import (
     KeyRights,
@@ -58,10 +58,6 @@ from gpuform.stacks.operations.runs.recovery import (
     forget_deleted_objects,
     forget_pending_creates,
     recover_earlier_runs,
-)
-from gpuform.stacks.operations.runs.repair import (
-    RepairRun,
-    limit_repairs,
 )
 from gpuform.stacks.operations.runs.results import (
     ExitReason,

@@ -33,8 +33,8 @@ from gpuform.stacks.engine.stack import (
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.plans.plan_runs import PlanRun, find_plan_run
+from gpuform.stacks.operations.runs.due_runs import describe_unplanned_repairs
 from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.repair import describe_unplanned_repairs
 
 _RECORDED_OPTIONS = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),

@@ -382,7 +382,7 @@ def applied_example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applie
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as held:
         patch.setattr("gpuform.providers.emulator.server.create_app", writes.create_guarded_app)
         # `emulator env` would wait for an emulator on the usual port with each of its flags.
-        processes = "gpuform.stacks.operations.opening.emulator_processes"
+        processes = "gpuform.stacks.operations.opening.emulator"
         patch.setattr(f"{processes}.ANSWER_TIMEOUT_S", 0.1)
         server = held.enter_context(serve(seed="flags"))
         for name in ("Pulumi.yaml", "__main__.py", "topology.yaml"):

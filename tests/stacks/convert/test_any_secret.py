@@ -11,7 +11,7 @@ from support.strategies.secret_state_strategies import CONFIGURED, NUMBER, PLANT
 
 from gpuform.providers.context import read_run_context
 from gpuform.providers.values import PropertyMap, PropertyValue, Secret
-from gpuform.stacks.convert.errors import NotConverted
+from gpuform.stacks.convert import NotConverted
 from gpuform.stacks.convert.program_and_state import (
     build_declarations_from_program,
     build_declarations_from_state,

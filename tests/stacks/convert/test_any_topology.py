@@ -14,7 +14,7 @@ from support.topologies.registrations import (
     topologies,
 )
 
-from gpuform.stacks.convert.errors import NotConverted
+from gpuform.stacks.convert import NotConverted
 from gpuform.stacks.convert.program_and_state import (
     build_declarations_from_program,
     build_declarations_from_state,

@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 from support.topologies.registrations import record_registrations
 
-from gpuform.stacks.convert.errors import NotConverted
+from gpuform.stacks.convert import NotConverted
 from gpuform.stacks.operations.converting import convert_topology_to_python
 
 Convert = Callable[[str], str]

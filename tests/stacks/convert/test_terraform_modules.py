@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.convert.errors import TerraformNotRead
+from gpuform.stacks.convert import TerraformNotRead
 from gpuform.stacks.convert.terraform import TerraformConversion, convert_terraform
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from tests.stacks.convert.terraform_folder import list_omissions

@@ -8,8 +8,7 @@ import pytest
 from processes.commands import run_gpuform
 
 from gpuform.stacks.testing.cases import read_cases
-from gpuform.stacks.testing.coverage import measure_coverage
-from gpuform.stacks.testing.runner import CaseRunner, render_junit
+from gpuform.stacks.testing.runner import CaseRunner, measure_coverage, render_junit
 
 from .conftest import RunCases, WriteCases
 
