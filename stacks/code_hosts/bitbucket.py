@@ -40,6 +40,18 @@ class BitbucketComment(CodeHostModel):
     links: BitbucketLinks = Field(default_factory=BitbucketLinks)
 
 
+class BitbucketCommit(CodeHostModel):
+    hash: str
+
+
+class BitbucketSource(CodeHostModel):
+    commit: BitbucketCommit
+
+
+class BitbucketPullRequest(CodeHostModel):
+    source: BitbucketSource
+
+
 class Bitbucket(CommentApi[BitbucketComment]):
     """A repository on Bitbucket Cloud, and one of its pull requests."""
 
@@ -65,7 +77,7 @@ class Bitbucket(CommentApi[BitbucketComment]):
 
     @property
     def comments_path(self) -> str:
-        return f"{self._repository}/pullrequests/{self.place.pull_request}/comments"
+        return f"{self._pull_request_path}/comments"
 
     def build_text(self, body: str) -> dict[str, Any]:
         return {"content": {"raw": body}}
@@ -98,8 +110,16 @@ class Bitbucket(CommentApi[BitbucketComment]):
             "description": status.description,
             "url": self.place.run_url or f"{page}/{self.place.pull_request}",
         }
-        path = f"{self._repository}/commit/{self.place.commit}/statuses/build"
+        path = f"{self._repository}/commit/{self.get_commit()}/statuses/build"
         self.client.send("POST", path, body)
+
+    def fetch_head(self) -> str:
+        return self.client.get(BitbucketPullRequest, self._pull_request_path).source.commit.hash
+
+    @property
+    def _pull_request_path(self) -> str:
+        """Return the API path of the pull request."""
+        return f"{self._repository}/pullrequests/{self.place.pull_request}"
 
     @property
     def _repository(self) -> str:

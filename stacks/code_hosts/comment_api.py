@@ -97,6 +97,14 @@ class CommentApi(ABC, Generic[Item]):
             "gpuform help guides/other-ci",
         )
 
+    def get_commit(self) -> str:
+        """Return the last commit of the pull request, from the CI's variables or the code host."""
+        return self.place.commit or self.fetch_head()
+
+    def fetch_head(self) -> str:
+        """Return the last commit of the pull request as the code host has it."""
+        raise NotImplementedError
+
     def build_comment_path(self, comment: int) -> str:
         """Return the path of one comment: below the path of all comments, unless overridden."""
         return f"{self.comments_path}/{comment}"

@@ -111,7 +111,11 @@ class GitHub(CommentApi[GitHubComment]):
             "description": status.description,
             **({"target_url": self.place.run_url} if self.place.run_url else {}),
         }
-        self.client.send("POST", f"{self._repository}/statuses/{self.place.commit}", body)
+        self.client.send("POST", f"{self._repository}/statuses/{self.get_commit()}", body)
+
+    def fetch_head(self) -> str:
+        path = f"{self._repository}/pulls/{self.place.pull_request}"
+        return self.client.get(GitHubPull, path).head.sha
 
     def fetch_reviewed_plan(self, commit: str, file_name: str, job: str = PLAN_ARTIFACT) -> bytes:
         """Return the file from the newest plan artifact of the pull request's last commit.
@@ -162,8 +166,7 @@ class GitHub(CommentApi[GitHubComment]):
         is none.
         """
         if (number := self.place.pull_request) is not None:
-            pull = self.client.get(GitHubPull, f"{self._repository}/pulls/{number}")
-            return number, pull.head.sha
+            return number, self.fetch_head()
         pulls = self.client.iterate_items(GitHubPull, f"{self._repository}/commits/{commit}/pulls")
         # An open pull request may have the commit, too.
         merged = [pull for pull in pulls if pull.merged_at]

@@ -28,6 +28,7 @@ class GitLabNote(CodeHostModel):
 class GitLabMergeRequest(CodeHostModel):
     iid: int
     state: str
+    sha: str = ""
 
 
 class GitLabPipeline(CodeHostModel):
@@ -77,7 +78,10 @@ class GitLab(CommentApi[GitLabNote]):
             "description": status.description,
             **({"target_url": self.place.run_url} if self.place.run_url else {}),
         }
-        self.client.send("POST", f"{self._project}/statuses/{self.place.commit}", body)
+        self.client.send("POST", f"{self._project}/statuses/{self.get_commit()}", body)
+
+    def fetch_head(self) -> str:
+        return self.client.get(GitLabMergeRequest, self._merge_request_path).sha
 
     def fetch_reviewed_plan(self, commit: str, file_name: str, job: str = PLAN_ARTIFACT) -> bytes:
         """Return the file from the newest plan job in the newest pipeline that has such a job.

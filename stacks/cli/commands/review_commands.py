@@ -271,11 +271,6 @@ def _publish_review(
             "cannot find the pull request: no pull request started this job",
             hint="pass it: --pull-request N",
         )
-    if status and not review_place.commit:
-        raise GpuformError(
-            "cannot set the status: the variables of the CI do not name the commit",
-            hint="run the command without --status",
-        )
     with open_code_host(review_place, session.environ) as code_host:
 
         def render(limit: int) -> str:

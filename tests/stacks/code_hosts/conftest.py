@@ -73,10 +73,13 @@ ADDRESSES = {
 
 
 def create_client(
-    name: CodeHostName, server: fake_code_host.FakeCodeHost, number: int | None = 12
+    name: CodeHostName,
+    server: fake_code_host.FakeCodeHost,
+    number: int | None = 12,
+    commit: str = "abc" * 13,
 ) -> CommentApi[Any]:
     host_class, path, repository = ADDRESSES[name]
-    target = ReviewTarget(name, f"{server.url}{path}", repository, number, "abc" * 13)
+    target = ReviewTarget(name, f"{server.url}{path}", repository, number, commit)
     return host_class(target, SecretStr(fake_code_host.TOKEN))
 
 

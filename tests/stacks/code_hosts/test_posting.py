@@ -273,6 +273,23 @@ def test_the_status_shows_the_worst_result_of_all_stacks(
     assert description == "dangerous"
 
 
+@pytest.mark.parametrize("name", ["github", "gitlab", "bitbucket"])
+@pytest.mark.parametrize(("commit", "expected"), [("", "d" * 40), ("e" * 40, "e" * 40)])
+def test_a_status_outside_of_ci_belongs_to_the_last_commit_of_the_pull_request(
+    server: Server,
+    review: Make,
+    clients: dict[str, Callable[..., Any]],
+    name: str,
+    commit: str,
+    expected: str,
+) -> None:
+    server.head = "d" * 40
+    code_host = clients[name](server, commit=commit)
+    with code_host.client:
+        set_review_status(code_host, review())
+    assert server.status_commits == {expected}
+
+
 def test_a_gate_that_stops_the_plan_makes_the_status_fail(
     code_host: CodeHost, server: Server, review: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

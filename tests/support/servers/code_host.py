@@ -56,6 +56,8 @@ class FakeCodeHost:
     labels: set[str] = field(default_factory=set)
     statuses: dict[str, tuple[str, str]] = field(default_factory=dict)
     """State and description of each status."""
+    status_commits: set[str] = field(default_factory=set)
+    """The commits with a status; Azure DevOps has statuses of pull requests instead."""
     is_installation: bool = True
     max_comment_length: int = 65_536
     number: int = 12
@@ -177,7 +179,9 @@ def _paginate(items: list[Any]) -> tuple[list[Any], int, int | None]:
     return items[(page - 1) * size : page * size], size, page + 1 if more else None
 
 
-def _add_github_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C901 - a function for each route
+def _add_github_routes(  # noqa: C901, PLR0915 - a function for each route
+    app: Flask, code_host: FakeCodeHost
+) -> None:
     def list_page(items: list[Any]) -> Any:
         page, size, following = _paginate(items)
         # Another host, as behind a proxy: no token may be sent there.
@@ -236,6 +240,7 @@ def _add_github_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C9
     @app.post("/repos/o/r/statuses/<sha>")
     def status(sha: str) -> Any:
         asked = request.get_json()
+        code_host.status_commits.add(sha)
         code_host.statuses[asked["context"]] = (asked["state"], asked["description"])
         return jsonify(asked), 201
 
@@ -314,6 +319,10 @@ def _add_gitlab_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C9
         stored_note["body"] = body
         return jsonify(stored_note)
 
+    @app.get(f"{root}/merge_requests/<int:number>")
+    def merge_request_details(number: int) -> Any:
+        return jsonify(iid=number, state="opened", sha=code_host.head)
+
     @app.put(f"{root}/merge_requests/<int:number>")
     def merge_request(number: int) -> Any:
         asked = request.get_json()
@@ -324,6 +333,7 @@ def _add_gitlab_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C9
     @app.post(f"{root}/statuses/<sha>")
     def gitlab_status(sha: str) -> Any:
         asked = request.get_json()
+        code_host.status_commits.add(sha)
         code_host.statuses[asked["name"]] = (asked["state"], asked["description"])
         return jsonify(asked), 201
 

@@ -173,10 +173,15 @@ def add_bitbucket_routes(app: Flask, code_host: "FakeCodeHost") -> None:  # noqa
         comment["body"] = request.get_json()["content"]["raw"]
         return jsonify(to_answer(comment))
 
+    @app.get(f"{BITBUCKET_ROOT}/pullrequests/<int:number>")
+    def bitbucket_pull_request(number: int) -> Any:
+        return jsonify(id=number, source={"commit": {"type": "commit", "hash": code_host.head}})
+
     @app.post(f"{BITBUCKET_ROOT}/commit/<sha>/statuses/build")
     def build_status(sha: str) -> Any:
         asked = request.get_json()
         if not asked.get("url"):
             return refuse("url: This field is required.", 400)
+        code_host.status_commits.add(sha)
         code_host.statuses[asked["key"]] = (asked["state"], asked["description"])
         return jsonify(asked | {"type": "build"}), 201
