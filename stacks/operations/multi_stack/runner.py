@@ -248,7 +248,7 @@ class _MultiStackRun:
         # Also for a saved plan: gates of today judge it, and all of it: else one stack after the
         # other would pass them.
         plan = evaluate_workspace_gates(
-            plan,
+            plan.model_copy(update={"gates": None}),
             self.order.workspace,
             _get_permissions(options),
             get_run_context().environ,

@@ -66,3 +66,38 @@ def test_a_program_that_computes_a_reference_is_refused_and_says_what_to_write(
         "add `after: [training/dev]` to told/dev in stacks.yaml" in refused.stderr + refused.stdout
     )
     assert not (workspace.root / "parts/told/dev.json").exists()
+
+
+@pytest.mark.exhaustive
+def test_no_gate_is_passed_by_applying_one_stack_after_the_other(workspace: Workspace) -> None:
+    stacks = "stacks:\n  - {folder: '*', stack: dev}\n"
+    (workspace.root / "stacks.yaml").write_text(stacks + BUDGET)
+    plan_parts(workspace)
+    workspace.run("join", "--save-plan", "plan.json")
+    apply = ("up", "--all", "--plan", "plan.json", "--yes", "--stack", "volumes/dev")
+
+    stopped = workspace.run(*apply)
+
+    assert stopped.code == 5
+    assert "gate types: stops the plan: training/dev train" in stopped.stderr
+    # The gates of today judge the plan, not those that the file of the plan remembers.
+    (workspace.root / "stacks.yaml").write_text(stacks)
+    assert "volumes/dev  done: 1 created" in workspace.run_successfully(*apply)
+    assert "volumes/dev  done: it was applied before" in workspace.run_successfully(*apply)
+
+
+@pytest.mark.exhaustive
+def test_two_runners_with_the_same_part_create_its_objects_once(workspace: Workspace) -> None:
+    plan_parts(workspace)
+    workspace.run_successfully("join", "--save-plan", "plan.json")
+    apply = ("up", "--all", "--plan", "plan.json", "--yes", "--stack", "volumes/dev")
+
+    with workspace.start(*apply) as first, workspace.start(*apply) as second:
+        for process in (first, second):
+            process.communicate()
+
+    assert 0 in (first.returncode, second.returncode)
+    workspace.run_successfully(*apply)
+    state = workspace.export("volumes/dev")
+    volumes = [it for it in state["resources"] if "SharedVolume" in it["type"]]
+    assert len(volumes) == 1
