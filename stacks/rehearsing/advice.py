@@ -122,7 +122,7 @@ _MET_BY_FIRST_RUN: Final = (HazardKind.NO_CAPACITY, HazardKind.QUOTA, HazardKind
 def _list_first_targets(
     change: ResourceChange, plan: Mapping[str, ResourceChange]
 ) -> tuple[str, ...]:
-    """Return the URNs of a first run that creates the resource with all that it needs.
+    """Return the URNs of a first run that creates or grows the resource with all that it needs.
 
     Empty if that run would delete something, or if the plan has nothing else to do.
     """
@@ -133,7 +133,8 @@ def _list_first_targets(
         needed = plan.get(urn)
         if needed is None or needed.action in _NO_CHANGE or urn in targets:
             continue
-        if needed.action is not PlanAction.CREATE:
+        is_growth = needed.action is PlanAction.UPDATE and needed.gpus_removed == 0
+        if needed.action is not PlanAction.CREATE and not is_growth:
             return ()
         targets[urn] = None
         pending += needed.dependencies

@@ -172,7 +172,9 @@ def _tell_apart(plays: Sequence[HazardPlay]) -> list[HazardPlay]:
         description, point = play.hazard.description, play.point
         if counts[description] > 1 and point is not None:
             # A run may send one kind of request several times for one resource.
-            description += f", at request {point.number} of the run: {_format_request(point)}"
+            request = _format_request(point)
+            named_request = "" if request in description else f": {request}"
+            description += f", at request {point.number} of the run{named_request}"
             hazard = play.hazard.model_copy(update={"description": description})
             named.append(replace(play, hazard=hazard))
         else:

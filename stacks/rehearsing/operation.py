@@ -14,6 +14,7 @@ from typing import Any, Final
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.urn import get_stack_and_project, is_urn
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.rehearsing.drift import (
     describe_drift,
@@ -118,6 +119,13 @@ def _check_plan(stack: SelectedStack, plan: Plan) -> None:
             f"the state of {full_name}",
             hint="name its stack with --stack, in the folder of its project",
         )
+    for urn in (*(change.urn for change in plan.changes), *(drift.urn for drift in plan.drift)):
+        # The seal of a plan needs the stack's key, which a rehearsal does not have.
+        if not is_urn(urn) or get_stack_and_project(urn) != (plan.stack, plan.project):
+            raise RehearsalError(
+                f"the plan of stack {plan.stack} has a change of another stack, or of none: {urn}",
+                hint="somebody has edited the plan: make it again with `gpuform preview`",
+            )
     if plan.operation not in _OPERATIONS:
         raise RehearsalError(
             f"stack {plan.stack}: a plan of `{plan.operation}` cannot be rehearsed",

@@ -86,7 +86,11 @@ def format_verdict(rehearsal: Rehearsal) -> str:
     if count := len(rehearsal.harmful):
         verb = "does" if count == 1 else "do"
         return f"{count} of {counted(len(rehearsal.outcomes) - 1, 'hazard')} {verb} harm"
-    return "nothing more is lost" if _list_losses(usual) else "nothing is lost"
+    # A reader may take the GPUs that the plan deletes for lost.
+    exception = " but what the plan deletes" if "delete" in rehearsal.actions.values() else ""
+    return (
+        f"nothing more is lost{exception}" if _list_losses(usual) else f"nothing is lost{exception}"
+    )
 
 
 def format_outcomes(rehearsal: Rehearsal) -> Iterator[str]:

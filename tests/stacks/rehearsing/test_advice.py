@@ -103,6 +103,8 @@ def test_a_create_may_have_a_first_run_with_all_that_it_needs() -> None:
     created = build_change("b", PlanAction.CREATE, dependencies=(volume.urn, "urn-of-others"))
     replaced = build_change("a", PlanAction.REPLACE, gpus_removed=8)
     assert list_proposals(created, volume, replaced) == [f"{created.urn} {volume.urn}"]
+    grown = build_change("g", PlanAction.UPDATE)
+    assert list_proposals(grown, replaced) == [grown.urn]
     # Nothing is deleted by the rest of the plan.
     assert list_proposals(created, volume) == []
     # A kill may come at any time of a first run as well.
@@ -113,6 +115,8 @@ def test_a_first_run_that_would_delete_something_is_not_proposed() -> None:
     replaced = build_change("a", PlanAction.REPLACE, gpus_removed=8)
     created = build_change("b", PlanAction.CREATE, dependencies=(replaced.urn,))
     assert list_proposals(created, replaced) == []
+    shrunk = build_change("s", PlanAction.UPDATE, gpus_removed=8)
+    assert list_proposals(shrunk, replaced) == []
 
 
 def test_a_deletion_and_lost_data_propose_protection_and_ended_jobs_a_drain() -> None:

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from gpuform.schemas.plan import Plan
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.rehearsing import rehearse
 from gpuform.stacks.rehearsing.operation import RehearsalError
+
+STRANGER = ResourceChange(
+    urn="nonsense", type="t", name="n", action=PlanAction.CREATE, reason=PlanReason.NEW
+)
 
 
 @pytest.mark.parametrize(
@@ -15,6 +19,7 @@ from gpuform.stacks.rehearsing.operation import RehearsalError
     [
         ({"stack": "dev"}, "the plan is one of stack demo/dev"),
         ({"project": "lab"}, "the plan is one of stack lab/prod"),
+        ({"changes": (STRANGER,)}, "has a change of another stack, or of none: nonsense"),
         ({"operation": "refresh"}, "a plan of `refresh` cannot be rehearsed"),
         ({"errors": ("no quota",)}, "is incomplete: its preview failed"),
     ],

@@ -11,7 +11,7 @@ from gpuform.schemas.rehearsal import Advice, HazardKind, Rehearsal, UnplayedHaz
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages import build_review_document, render_html, render_markdown
 from gpuform.stacks.review.plan_text import render_plan, render_review
-from gpuform.stacks.review.rehearsal_text import render_rehearsal
+from gpuform.stacks.review.rehearsal_text import format_verdict, render_rehearsal
 
 QUIET = build_rehearsal(
     build_outcome(HazardKind.NO_CAPACITY),
@@ -64,6 +64,11 @@ def test_a_harmless_rehearsal_has_three_lines() -> None:
             "scheduler"
         ),
     ]
+
+
+def test_the_verdict_of_a_plan_that_deletes_excepts_what_it_deletes() -> None:
+    rehearsal = build_rehearsal(build_outcome(HazardKind.KILLED), actions={TRAIN: "delete"})
+    assert format_verdict(rehearsal) == "nothing is lost but what the plan deletes"
 
 
 def test_harm_is_listed_with_its_remedy_the_worst_first() -> None:
