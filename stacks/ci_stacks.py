@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpuform.providers.context import get_run_context
 from gpuform.stacks.ci_workflows import (
@@ -142,15 +142,15 @@ def group_by_environment(order: StackOrder) -> list[ApplyEnvironment]:
             f"these environments need each other in a cycle: {' -> '.join(cycle)}",
             hint="give the stacks that depend on each other the same `environment`",
         )
-    environments: dict[str, ApplyEnvironment] = {}
+    applying: dict[str, ApplyEnvironment] = {}
     for name in sort_by_dependencies(required):
-        environments[name] = ApplyEnvironment(
+        applying[name] = ApplyEnvironment(
             name,
             [_describe_stack(stack, workspace.root) for stack in members[name]],
             members[name][0].approve == "automatic",
-            [environments[other] for other in sorted(required[name])],
+            [applying[other] for other in sorted(required[name])],
         )
-    return list(environments.values())
+    return list(applying.values())
 
 
 def _get_environment_name(stack: WorkspaceStack) -> str:
@@ -216,6 +216,7 @@ def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) 
             **_build_install_values(settings, values, sorted({stack.folder for stack in stacks})),
             "environments": environments,
             "paths": paths,
+            **_build_wave_values(settings, order),
             "find_dependants": partial(_find_dependants, environments),
             "orphan_stacks": _list_one_stack_per_backend(order),
         },
@@ -266,10 +267,12 @@ def _build_install_values(
     # The sign-in to a cloud is no part of a job without secrets.
     checkout, _, _ = setups["setup_with_history"].partition("      - name: Set up Python")
     install, _, _ = setups["setup"].partition("      - name: Sign in")
+    with_history, _, _ = setups["setup_with_history"].partition("      - name: Sign in")
     return {
         **setups,
         "checkout_with_history": checkout.rstrip(),
         "install_setup": install.rstrip(),
+        "install_setup_with_history": with_history.rstrip(),
     }
 
 
@@ -294,6 +297,33 @@ def _list_shared_paths(order: StackOrder) -> list[str]:
         if any(is_mentioned(stack, named) for stack in stacks):
             paths.add(path)
     return sorted(path.relative_to(root).as_posix() for path in paths)
+
+
+def _build_wave_values(settings: WorkflowSettings, order: StackOrder) -> dict[str, Any]:
+    """Return the values of jobs that plan in waves on many runners; without waves for one runner.
+
+    Raises:
+        MultiStackError: GitLab has no matrix that an earlier job computes.
+    """
+    if settings.runners is None:
+        return {"waves": []}
+    if settings.code_host != "github":
+        raise MultiStackError(
+            "the pipelines of GitLab plan all stacks on one runner",
+            hint="leave --runners out, or call `gpuform plan-part` and `gpuform join` in jobs of "
+            "your own",
+        )
+    # A file names its jobs: there are as many waves as the longest chain of stacks.
+    waves: dict[str, int] = {}
+    for name in sort_by_dependencies(order.dependencies):
+        waves[name] = 1 + max((waves[other] for other in order.dependencies[name]), default=0)
+    numbers = range(1, max(waves.values()) + 1)
+    return {
+        "waves": list(numbers),
+        "plan_jobs": "".join(f", plan-{number}" for number in numbers),
+        "runners": settings.runners,
+        "rehearse_part": " --rehearse" if settings.rehearses else "",
+    }
 
 
 def _find_dependants(

@@ -167,7 +167,8 @@ class WorkflowSettings:
 
     With `rehearses` the plan of a pull request is rehearsed. With `every_stack` the workflows are
     those of all stacks, and `stack` is not used. `label` is in the names of the files and jobs of a
-    further project or stack of the repository. With `vendored` the jobs install
+    further project or stack of the repository. `runners` is how many runners plan all stacks at a
+    time; None for one that plans alone. With `vendored` the jobs install
     gpuform from a wheel in the project, and else the versions and hashes of requirements.lock.
     """
 
@@ -179,6 +180,7 @@ class WorkflowSettings:
     vendored: bool = True
     every_stack: bool = False
     label: str = ""
+    runners: int | None = None
 
     @property
     def extras(self) -> list[str]:

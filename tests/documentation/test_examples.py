@@ -34,7 +34,6 @@ NOT_RUN: Final = {
     "gpuform join --parts parts --detailed-exitcode": "as above",
     "gpuform review plan.json --post --label": "needs a pull request on GitHub",
     "gpuform new ci --all": "needs several projects: tests/workflows",
-    "gpuform new ci --upgrade": "needs the files of new ci: tests/workflows",
     "gpuform doctor --ci": "needs the files of new ci: tests/workflows",
     'gpuform stack migrate "s3://team-state/gpu?region=eu-central-1" --stack prod': (
         "needs a bucket: tests/stacks/cli/test_state_crashes.py"

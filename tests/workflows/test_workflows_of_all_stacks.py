@@ -1,5 +1,6 @@
 """The workflows of `gpuform new ci --all`: their jobs, environments and path filters."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -69,9 +70,16 @@ def read_order(root: Path) -> StackOrder:
 
 
 def render(
-    root: Path, host: CodeHostName, backend: str = "s3://b", *, rehearses: bool = False
+    root: Path,
+    host: CodeHostName,
+    backend: str = "s3://b",
+    *,
+    rehearses: bool = False,
+    runners: int | None = None,
 ) -> dict[str, str]:
-    settings = WorkflowSettings(host, "prod", "main", Clouds.from_urls([backend]), rehearses)
+    settings = WorkflowSettings(
+        host, "prod", "main", Clouds.from_urls([backend]), rehearses, runners=runners
+    )
     return render_stacks_workflows(Repository(root, root / "infra"), settings)
 
 
@@ -289,6 +297,55 @@ def test_doctor_finds_what_an_edit_opens(root: Path, old: str, new: str, problem
     assert any(problem in text for text in problems), problems
 
 
+def test_on_many_runners_there_is_a_matrix_for_each_wave_of_stacks(root: Path) -> None:
+    (root / "infra/cluster/__main__.py").write_text(READING)
+    text = render(root, "github", runners=8)[".github/workflows/gpuform.yml"]
+    jobs = yaml.safe_load(text)["jobs"]
+    assert "environment" not in jobs["waves"]
+    assert {name: jobs[name]["needs"] for name in ("plan-1", "plan-2", "plan")} == {
+        "plan-1": ["waves"],
+        "plan-2": ["waves", "plan-1"],
+        "plan": ["changes", "waves", "plan-1", "plan-2"],
+    }
+    for number in (1, 2):
+        job = jobs[f"plan-{number}"]
+        matrix = f"${{{{ fromJSON(needs.waves.outputs.wave-{number}) }}}}"
+        assert job["strategy"]["matrix"] == {"include": matrix}
+        assert job["environment"] == "gpuform-plan"
+    assert text.count("gpuform join --gates-from 'origin/main'") == 1
+    assert text.count("--post") == 1
+
+
+def test_the_waves_become_outputs_and_more_waves_than_jobs_are_an_error(root: Path) -> None:
+    text = render(root, "github", runners=8)[".github/workflows/gpuform.yml"]
+    step = yaml.safe_load(text)["jobs"]["waves"]["steps"][-2]
+    waves = [[{"part": "1-1", "stacks": "network/dev network/prod"}], [{"part": "2-1"}]]
+    outputs = root / "outputs"
+    for printed, code in ((waves[:1], 0), (waves, 1)):
+        ran = subprocess.run(
+            [
+                "bash",
+                "-eo",
+                "pipefail",
+                "-c",
+                f"gpuform() {{ echo '{json.dumps(printed)}'; }}\n" + step["run"],
+            ],
+            env={"PATH": os.environ["PATH"], "GITHUB_OUTPUT": str(outputs)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == code, ran.stderr
+        assert json.loads(outputs.read_text().splitlines()[0].removeprefix("wave-1=")) == waves[0]
+        outputs.unlink()
+    assert "There are more waves than jobs" in ran.stdout
+
+
+def test_a_pipeline_of_gitlab_refuses_several_runners(root: Path) -> None:
+    with pytest.raises(MultiStackError, match="plan all stacks on one runner"):
+        render(root, "gitlab", runners=8)
+
+
 def render_one(
     root: Path, host: CodeHostName, project: str, stack: str, backend: str = "s3://b"
 ) -> dict[str, str]:
@@ -358,6 +415,7 @@ def list_variants(root: Path, host: CodeHostName) -> Iterator[dict[str, str]]:
     for backend in BACKENDS:
         for rehearses in (False, True):
             yield render(root, host, backend, rehearses=rehearses)
+            yield render(root, host, backend, rehearses=rehearses, runners=8)
             clouds = Clouds.from_urls([backend, "hashivault://team"])
             settings = WorkflowSettings(host, "prod", "main", clouds, rehearses)
             settings = replace(settings, vendored=rehearses)

@@ -91,6 +91,13 @@ from gpuform.stacks.review.value_text import counted
     is_flag=True,
     help="For ci: write one set of workflows for all stacks of stacks.yaml.",
 )
+@click.option(
+    "--runners",
+    type=click.IntRange(1),
+    metavar="N",
+    help="For ci --all: plan on at most this many runners at a time, in waves along the order of "
+    "the stacks; default: on one runner. GitHub only.",
+)
 @add_stack_flags
 def new(  # noqa: PLR0913, PLR0917 - the flags
     template: str | None,
@@ -106,6 +113,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     vendor: bool | None,
     upgrade: bool,
     every_stack: bool,
+    runners: int | None,
 ) -> None:
     """Create a project that runs at once from a template, or list the templates.
 
@@ -139,8 +147,12 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
         if template == "ci":
             if every_stack and session.stack is not None:
                 raise click.UsageError("--stack cannot be combined with --all: leave one out")
+            if runners is not None and not every_stack:
+                raise click.UsageError("--runners requires --all")
             stack = session.stack or "prod"
-            options = WorkflowOptions(stack, branch, forge, backend, rehearse, vendor, every_stack)
+            options = WorkflowOptions(
+                stack, branch, forge, backend, rehearse, vendor, every_stack, runners
+            )
             write_ci_workflows(session, directory, options, force=force)
             return
         from gpuform.stacks.new_project import (  # noqa: PLC0415 - the engine, not for help
@@ -198,6 +210,7 @@ class WorkflowOptions:
     rehearse: bool = False
     vendor: bool | None = None
     every_stack: bool = False
+    runners: int | None = None
 
 
 def write_ci_workflows(
@@ -285,6 +298,7 @@ def _choose_stacks(session: Session, directory: Path, options: WorkflowOptions) 
     settings = WorkflowSettings(
         forge, options.stack, options.branch, clouds, options.rehearse, every_stack=True
     )
+    settings = replace(settings, runners=options.runners)
     checklist = list_stacks_checklist(settings, group_by_environment(order))
     return _ChosenStacks(repository, settings, checklist, list(dict.fromkeys(backends)))
 
