@@ -1,5 +1,6 @@
 """`gpuform new ci --upgrade`: the files of a newer version, with the edits of users."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,29 +20,42 @@ RETENTION = "retention-days: 30"
 Invoke = Callable[..., Result]
 
 
+def build_project(root: Path) -> Path:
+    (root / ".git").mkdir()
+    (root / "infra").mkdir()
+    (root / "infra/Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    return root
+
+
+def run_new_ci(root: Path, *flags: str) -> Result:
+    arguments = ["new", "ci", "--dir", str(root / "infra"), *flags]
+    return CliRunner().invoke(cli, arguments, prog_name="gpuform")
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "infra").mkdir()
-    (tmp_path / "infra/Pulumi.yaml").write_text("name: demo\nruntime: python\n")
-    return tmp_path
+    return build_project(tmp_path)
 
 
 @pytest.fixture
 def invoke(root: Path) -> Invoke:
-    def new_ci(*flags: str) -> Result:
-        arguments = ["new", "ci", "--dir", str(root / "infra"), *flags]
-        return CliRunner().invoke(cli, arguments, prog_name="gpuform")
+    return lambda *flags: run_new_ci(root, *flags)
 
-    return new_ci
+
+@pytest.fixture(scope="module")
+def written_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a repository with workflows for GitHub; packing the wheel takes most of the time."""
+    root = build_project(tmp_path_factory.mktemp("written"))
+    flags = ["--forge", "github", "--stack", "dev", "--branch", "trunk", "--backend", "s3://b"]
+    ended = run_new_ci(root, *flags)
+    assert ended.exit_code == 0, ended.output
+    return root
 
 
 @pytest.fixture
-def written(root: Path, invoke: Invoke) -> Path:
-    """Return a repository in which `gpuform new ci` has written workflows for GitHub."""
-    flags = ["--forge", "github", "--stack", "dev", "--branch", "trunk", "--backend", "s3://b"]
-    ended = invoke(*flags)
-    assert ended.exit_code == 0, ended.output
+def written(root: Path, written_once: Path) -> Path:
+    """Return a copy of a repository in which `gpuform new ci` has written workflows."""
+    shutil.copytree(written_once, root, dirs_exist_ok=True)
     return root
 
 
