@@ -6,7 +6,7 @@ User programs import `run`, `Module`, `expression` and `is_emulated` from here.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuform.stacks.module import Module
+    from gpuform.stacks.topology_program import Module
 
 __all__ = ["Module", "expression", "is_emulated", "run"]
 
@@ -14,7 +14,7 @@ __all__ = ["Module", "expression", "is_emulated", "run"]
 def __getattr__(name: str) -> Any:
     """Import `Module` when a program uses the class: every command imports this package."""
     if name == "Module":
-        from gpuform.stacks.module import Module  # noqa: PLC0415 - every command imports this package
+        from gpuform.stacks.topology_program import Module  # noqa: PLC0415 - every command imports this package
 
         return Module
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -29,7 +29,7 @@ def expression(text: str, /, **variables: Any) -> Any:
 
         expression("{{ clusters.train.urls | dictsort }}", clusters={"train": train})
     """
-    from gpuform.stacks.topology.calling import evaluate_expression  # noqa: PLC0415
+    from gpuform.stacks.topology_program import evaluate_expression  # noqa: PLC0415
 
     return evaluate_expression(text, variables)
 

@@ -21,7 +21,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.value_text import to_display_value
-from gpuform.stacks.topology_runner import run_topology
+from gpuform.stacks.topology import run_topology
 
 _CLAIM = ("together", "VolumeClaim")
 

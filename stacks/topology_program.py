@@ -1,18 +1,21 @@
-"""Run a topology as a program: `from gpuform.stacks import run; run("topology.yaml")`.
+"""Use topologies in Python programs: run a file, register a module, or evaluate an expression.
 
-With Pulumi's SDK `run_topology` registers the resources; gpuform's own engine calls
-`declare_topology`.
+`gpuform.stacks` offers this as `run`, `Module` and `expression`. With Pulumi's SDK `run_topology`
+registers the resources; gpuform's own engine calls `declare_topology`. An expression waits for the
+outputs that it refers to.
 """
 
+import inspect
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from time import time
 from typing import Any
 
 import pulumi
+from jinja2 import nodes
 from pulumi.runtime import config as pulumi_config
 from pydantic import BaseModel
 
@@ -20,17 +23,26 @@ from gpuform.providers.catalog import load_lookup
 from gpuform.providers.context import use_run_context
 from gpuform.providers.environment import are_emulated
 from gpuform.providers.operations import use_lookup_settings
-from gpuform.schemas.values import convert_leaves
-from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.providers.resource import PlatformResource
+from gpuform.schemas.values import UNKNOWN, convert_leaves, iterate_leaves
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
+from gpuform.stacks.document.nodes import Entry, ScalarNode
 from gpuform.stacks.engine.language_host import Program, TopologyRun
+from gpuform.stacks.engine.urn import MODULE_TYPE
 from gpuform.stacks.expressions.sandbox import Function
+from gpuform.stacks.expressions.template import Template, compile_step, parse
 from gpuform.stacks.offers import find_misspelled_values, read_recent_offers
-from gpuform.stacks.topology.configuration import StackConfig, find_unencrypted_secrets
+from gpuform.stacks.topology.configuration import ConfigValue, StackConfig, find_unencrypted_secrets
+from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Inclusion, Topology
 from gpuform.stacks.topology.declaring import declare_nothing, prepare
 from gpuform.stacks.topology.errors import TopologyError
+from gpuform.stacks.topology.files import InclusionPath, format_path
+from gpuform.stacks.topology.loading import check_inputs, load_module
 from gpuform.stacks.topology.offline import find_project_folder
-from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan
-from gpuform.stacks.topology.registering import register
+from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan, plan_topology
+from gpuform.stacks.topology.registering import ProgramSource, register, register_resources
+from gpuform.stacks.topology.run_sources import evaluate_outputs
+from gpuform.stacks.topology.scope import ResourceValue, Scope
 
 
 def run_topology(path: Path) -> None:
@@ -151,3 +163,230 @@ def to_plain_value(answer: Any) -> Any:
         answer,
         lambda leaf: leaf.model_dump(mode="json") if isinstance(leaf, BaseModel) else leaf,
     )
+
+
+class Module(pulumi.ComponentResource):
+    """An instance of a module file, as `include` creates one in a topology.
+
+        pool = Module("train", "pool.yaml", {"gpus": 16, "volume": data})
+        pulumi.export("kubeconfig", pool.outputs["kubeconfig"])
+
+    Its resources have the same names and URNs as in a topology, with the prefix `train-`. `file` is
+    relative to the current folder, which is the program's. An input may be an output, or a
+    resource, which means its id. TopologyError is raised for any problem before anything is
+    registered.
+    """
+
+    outputs: Mapping[str, pulumi.Output[Any]]
+    """The outputs of the module file, by name."""
+
+    def __init__(
+        self,
+        name: str,
+        file: str,
+        inputs: Mapping[str, Any] | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        position, problems = _find_caller(), Diagnostics()
+        # As in a topology, a null leaves the module's own default.
+        given_inputs = {
+            key: _to_input(value) for key, value in (inputs or {}).items() if value is not None
+        }
+        topology = _build_topology(name, Path(file), list(given_inputs), position, problems)
+        program_names = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
+        # Planning reports all problems of the file before the first resource is registered.
+        planned = plan_topology(
+            topology,
+            PlanContext(_NoConfig(), program_names, create_lookup_finder()),
+            problems,
+            {
+                key: ConfigValue(_to_known_value(value), secret=False)
+                for key, value in given_inputs.items()
+            },
+        )
+        if problems:
+            raise TopologyError(problems)
+        super().__init__(MODULE_TYPE, name, None, opts)
+        program = ProgramSource(planned, given_inputs)
+        module = next(instance for instance in planned.modules if instance.module is None)
+        program.modules[module] = self
+        scope = Scope(replace(planned.names, source=program, passed={}))
+        register_resources(planned, scope, program)
+        outputs = evaluate_outputs(module, scope)
+        self.outputs = {key: pulumi.Output.from_input(value) for key, value in outputs.items()}
+
+
+class _NoConfig:
+    """An empty configuration: a module has inputs instead."""
+
+    def get(self, _name: str) -> str | None:
+        return None
+
+    def is_secret(self, _name: str) -> bool:
+        return False
+
+
+def _build_topology(
+    name: str, file: Path, inputs: list[str], position: SourcePosition, problems: Diagnostics
+) -> Topology:
+    """Return a topology with the module, whose inputs are passed on to the module."""
+    module_topology = load_module(file, InclusionPath((), (position,)), problems)
+    arguments = {
+        key: Entry(position, ScalarNode(position, text := f"{{{{ inputs['{key}'] }}}}", text))
+        for key in inputs
+    }
+    module = Inclusion(
+        section=MODULES,
+        name=name,
+        position=position,
+        file=file,
+        arguments=arguments,
+        topology=module_topology,
+    )
+    check_inputs(module, problems)
+    variables = {key: ConfigVariable(key, position, {}) for key in inputs}
+    return Topology(inputs=variables, modules={name: module})
+
+
+def _find_caller() -> SourcePosition:
+    """Return the position of the program's line with the call of `Module`.
+
+    Frames of the constructors of subclasses are skipped.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and (
+        # Python puts `__class__` among the names of each method that calls super().
+        "__class__" in frame.f_locals or frame.f_code.co_filename == __file__
+    ):
+        frame = frame.f_back
+    if frame is None:
+        return SourcePosition("")
+    return SourcePosition(format_path(Path(frame.f_code.co_filename)), frame.f_lineno)
+
+
+def _to_input(value: Any) -> Any:
+    """Return the id of a resource; any other value is returned unchanged."""
+    return value.id if isinstance(value, pulumi.CustomResource) else value
+
+
+def _to_known_value(value: Any) -> Any:
+    """Return the value with UNKNOWN in the place of outputs."""
+    return convert_leaves(value, lambda leaf: UNKNOWN if isinstance(leaf, pulumi.Output) else leaf)
+
+
+def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
+    """Evaluate a text with expressions; return an output if a used variable contains one.
+
+    Raises:
+        ExpressionError: at once, or when the outputs are known.
+    """
+    template = parse(text)
+    selected = _select_variables(template, variables)
+    outputs = list(_find_outputs(selected))
+    # A known value at once, so that a program can branch on it.
+    if not outputs:
+        return template.evaluate(selected)
+
+    def make(values: Sequence[Any]) -> Any:
+        # Outputs have no names: each finds its value as a key.
+        values_by_output = dict(zip(outputs, values, strict=True))
+        return template.evaluate(_replace_outputs(selected, values_by_output))
+
+    return pulumi.Output.all(*outputs).apply(make)
+
+
+def _select_variables(template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of `variables` named in the template.
+
+    Names without a variable are left out.
+    """
+    selected: dict[str, Any] = {}
+    for reference in template.references:
+        if reference.root in variables:
+            steps = [_evaluate_step(step, variables) for step in reference.steps]
+            alone = reference is template.reference
+            _merge(
+                selected,
+                {
+                    reference.root: _select_part(
+                        variables[reference.root], steps, is_whole_expression=alone
+                    )
+                },
+            )
+    return selected
+
+
+def _evaluate_step(step: str | int | nodes.Expr, variables: Mapping[str, Any]) -> Any:
+    """Return the value of a step, or None if the value depends on an output."""
+    if not isinstance(step, nodes.Expr):
+        return step
+    template = compile_step(step)
+    selected = _select_variables(template, variables)
+    return None if any(_find_outputs(selected)) else template.evaluate(selected)
+
+
+def _select_part(value: Any, steps: Sequence[Any], *, is_whole_expression: bool) -> Any:
+    """Return the parts of a variable that `steps` lead to; of a resource only these properties.
+
+    Without steps, a resource that is the complete expression has its id alone, any other all
+    properties. Functions become functions with plain answers.
+    """
+    if isinstance(value, PlatformResource):
+        # A resource alone means its id, so nothing else has to be known.
+        names = (
+            [steps[0]] if steps else ["id"] if is_whole_expression else _list_property_names(value)
+        )
+        # An output decides which property is read, so every property has to be there.
+        if names == [None]:
+            names = _list_property_names(value)
+        return ResourceValue({name: getattr(value, name) for name in names if hasattr(value, name)})
+    if isinstance(value, Module):
+        value = value.outputs
+    if isinstance(value, Mapping):
+        if steps and steps[0] in value:
+            return {
+                steps[0]: _select_part(
+                    value[steps[0]], steps[1:], is_whole_expression=is_whole_expression
+                )
+            }
+        return {
+            key: _select_part(item, (), is_whole_expression=False) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_select_part(item, (), is_whole_expression=False) for item in value]
+    if callable(value) and not isinstance(value, pulumi.Output):
+        lookup = value
+        return Function(lambda *args, **kwargs: to_plain_value(lookup(*args, **kwargs)))
+    return value
+
+
+def _list_property_names(resource: PlatformResource) -> list[str]:
+    """Return `id`, `urn` and the names of all properties of a resource."""
+    return ["id", "urn", *resource.property_names()]
+
+
+def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
+    """Merge `other` into `into` in place, mappings at any depth."""
+    for key, value in other.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _find_outputs(value: Any) -> Iterator[pulumi.Output[Any]]:
+    """Yield the outputs in a value, at any depth."""
+    return (leaf for leaf in iterate_leaves(value) if isinstance(leaf, pulumi.Output))
+
+
+def _replace_outputs(value: Any, values_by_output: Mapping[pulumi.Output[Any], Any]) -> Any:
+    """Return a copy of `value` with known values in place of outputs."""
+    if isinstance(value, pulumi.Output):
+        return values_by_output[value]
+    if isinstance(value, Mapping):
+        return type(value)(
+            {key: _replace_outputs(item, values_by_output) for key, item in value.items()}
+        )  # type: ignore[call-arg] # a dict or a ResourceValue
+    if isinstance(value, list):
+        return [_replace_outputs(item, values_by_output) for item in value]
+    return value

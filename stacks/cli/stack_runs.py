@@ -1,7 +1,7 @@
-"""Run the operation of a command on one stack, show it, and return the exit code.
+"""Run the operation of a command on one stack, or an import, show it, and return the exit code.
 
-The commands that run operations call this module; it calls `operations/runs/runner.py`. The command
-continues in the virtualenv of a project that has one.
+The commands that run operations call this module; it calls `operations/runs/runner.py` and
+`operations/importing.py`. The command continues in the virtualenv of a project that has one.
 """
 
 import os
@@ -34,6 +34,7 @@ from gpuform.stacks.cli.terminal.prompts import confirm_plan, require_answerable
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.signals import INTERRUPTED_MESSAGE, Signals, raise_on_signals
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Listener
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.operations.opening.interpreter import (
@@ -52,9 +53,10 @@ from gpuform.stacks.operations.runs.callbacks import (
     RunEnded,
     RunStarted,
 )
-from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.review.summary_text import format_gate
+from gpuform.stacks.review.value_text import counted
 
 
 def is_continued_in_virtualenv(project: Project) -> bool:
@@ -280,3 +282,40 @@ def _format_reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
             f"error: {name}: its ttl counts from its creation time, which is unknown: "
             "declare expires instead"
         )
+
+
+def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> int:
+    """Import the objects, show the results, and return the exit code.
+
+    A project with its own virtualenv continues there when this process ends. If no object was
+    imported, the files are unchanged.
+
+    Raises:
+        EngineError: nobody can answer the question, or the import cannot begin.
+    """
+    from gpuform.stacks.operations.importing import run_import  # noqa: PLC0415 - for imports alone
+
+    screen = session.screen
+    # Before the platform is asked: the question comes after the objects are listed.
+    if not (yes or options.preview_only or screen.interactive):
+        raise EngineError(
+            "`gpuform import` requires a confirmation, and the command cannot ask for it here",
+            hint="add --yes, or preview first with --preview-only",
+        )
+    workspace = find_workspace(session)
+    if is_continued_in_virtualenv(workspace.project):
+        return SUCCESS
+    selected = select_stack(session, workspace)
+    callbacks = create_run_callbacks(RunArguments(RunOptions("update"), yes=yes), session)
+    with raise_on_signals():
+        result = run_import(selected, options, callbacks)
+    if result.entries:
+        screen.write(result.entries)
+    for run_result in result.runs:
+        print_reason(run_result, screen, preview_only=run_result.preview)
+    # Without a single import the error of the update says why.
+    if result.remaining and result.imported:
+        screen.warn(
+            f"error: {counted(len(result.remaining), 'object')} not imported: run the command again"
+        )
+    return EXIT_CODES[result.reason]

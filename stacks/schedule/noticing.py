@@ -47,7 +47,7 @@ from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.pricing import to_plain_properties
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.schedule.calendar import TimeTable, find_start
-from gpuform.stacks.topology_export.checks import list_fabric_notices
+from gpuform.stacks.topology_export.model import list_fabric_notices
 
 _OBSERVED = (Op.REFRESH, Op.IMPORT, Op.READ, Op.READ_REPLACEMENT)
 """Operations whose new entry was observed during the run."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuform.stacks.testing.run_ending import RunEnding
+from gpuform.stacks.testing import RunEnding
 
 if TYPE_CHECKING:
     from gpuform.stacks.testing.stack_under_test import StackUnderTest

@@ -13,11 +13,11 @@ from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
+from gpuform.stacks.testing import RunEnding
 from gpuform.stacks.testing.case_run import CaseRunSpec
 from gpuform.stacks.testing.cases import describe_missing_settings, merge_defaults
 from gpuform.stacks.testing.processes import CaseProcess
 from gpuform.stacks.testing.report import RunReport
-from gpuform.stacks.testing.run_ending import RunEnding
 from gpuform.stacks.testing.runner import find_free_ports
 
 _T = TypeVar("_T")

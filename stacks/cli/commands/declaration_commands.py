@@ -442,7 +442,7 @@ def import_(**flags: Any) -> int:
     yes = flags.pop("yes")
     options = ImportOptions(**flags)
     _check_import_options(options)
-    from gpuform.stacks.cli.importing import import_and_show  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.stack_runs import import_and_show  # noqa: PLC0415 - not for help
 
     with open_session() as session:
         return import_and_show(options, session, yes=yes)

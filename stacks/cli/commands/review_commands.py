@@ -209,8 +209,10 @@ def _build_review(
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.terminal.screen import read_content  # noqa: PLC0415 - as above
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
-    from gpuform.stacks.gates.evaluating import allow_gates  # noqa: PLC0415 - as above
-    from gpuform.stacks.gates.reviewing import evaluate_gates  # noqa: PLC0415 - as above
+    from gpuform.stacks.gates.evaluating import (  # noqa: PLC0415 - as above
+        allow_gates,
+        evaluate_gates,
+    )
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
     from gpuform.stacks.review.plan_files import read_plans  # noqa: PLC0415 - as above
 

@@ -75,7 +75,7 @@ from gpuform.stacks.operations.runs.saved_plans import (
 )
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, should_delete_first
 from gpuform.stacks.schedule.noticing import is_out_of_credit, list_entry_notices
-from gpuform.stacks.topology_runner import run_topology
+from gpuform.stacks.topology import run_topology
 
 
 def _apply_project_refresh(options: RunOptions, project: Project) -> RunOptions:

@@ -7,8 +7,7 @@ import pytest
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
-from gpuform.stacks.gates.base_branch import open_project_gates
-from gpuform.stacks.gates.comparing import find_weakened_gates
+from gpuform.stacks.gates.base_branch import find_weakened_gates, open_project_gates
 from gpuform.stacks.gates.file import read_gates
 
 WAIVER = "waive: [{gate: it, until: 2099-01-02, reason: r, by: eve}]"

@@ -1,7 +1,7 @@
 """Nodes that belong together and are in several fabrics."""
 
 from gpuform.schemas.resource_facts import NodePlacement, ResourcePlacement
-from gpuform.stacks.topology_export.checks import list_fabric_notices
+from gpuform.stacks.topology_export.model import list_fabric_notices
 
 POOL = "urn:pulumi:dev::demo::gpuform:scp:NodePool::train"
 NODES = [f"urn:pulumi:dev::demo::gpuform:scp:GpuNode::n{number}" for number in range(3)]

@@ -37,7 +37,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits
 from gpuform.stacks.engine.urn import get_own_type, name_of, type_of
-from gpuform.stacks.topology_runner import run_topology
+from gpuform.stacks.topology import run_topology
 
 STACK_REFERENCE_OUTPUTS: PropertyMap = {
     "shown": "plain",
