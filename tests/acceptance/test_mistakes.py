@@ -43,9 +43,10 @@ def test_the_list_has_mistakes_in_every_example() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
-def test_the_examples_pass_their_tests() -> None:
-    results = CaseRunner(2).run(read_cases(PROJECTS, Path()))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("project", PROJECTS, ids=lambda it: it.relative_to(EXAMPLES).as_posix())
+def test_an_example_passes_its_tests(project: Path) -> None:
+    results = CaseRunner(2).run(read_cases([project], Path()))
     messages = [
         str(message)
         for result in results
@@ -57,16 +58,13 @@ def test_the_examples_pass_their_tests() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
-def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
-    """Test every template in both forms, as a topology and as a program."""
-    folders = []
-    for template in list_templates():
-        for python in (False, True):
-            folders.append(tmp_path / f"{template}-{python}")
-            files = render_project(template, template, "", python=python)
-            write_project(folders[-1], files, force=False)
-    results = CaseRunner(2).run(read_cases(folders, Path()))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("template", list_templates())
+@pytest.mark.parametrize("python", [False, True], ids=["topology", "program"])
+def test_a_template_passes_its_tests(tmp_path: Path, template: str, python: bool) -> None:
+    files = render_project(template, template, "", python=python)
+    write_project(tmp_path, files, force=False)
+    results = CaseRunner(2).run(read_cases([tmp_path], Path()))
     messages = [
         str(message)
         for result in results
