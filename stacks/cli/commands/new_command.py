@@ -238,6 +238,8 @@ def write_ci_workflows(
     for name in [*files, *(str(file.relative_to(repository.root)) for file in others)]:
         session.screen.print(f"Wrote in {repository.root}: {name}")
     _print_vendor_reason(session, requirements)
+    for name in chosen.list_other_files(files):
+        session.screen.warn(f"warning: {name} is of one stack: remove it if --all replaces it")
     next_steps = _NEXT_STEPS[settings.code_host]
     session.screen.print(f"The first lines of {next(iter(files))} list {next_steps}.")
     session.screen.print("Create these before the first pull request:")
@@ -262,6 +264,14 @@ class _ChosenStacks:
     settings: WorkflowSettings
     checklist: Sequence[str]
     backends: Sequence[str]
+
+    def list_other_files(self, files: Mapping[str, str]) -> list[str]:
+        """Return other workflows of gpuform beside `files`, which plan all stacks."""
+        root = self.repository.root
+        is_github = self.settings.code_host == "github"
+        pattern = ".github/workflows/gpuform*.yml" if is_github else ".gitlab/gpuform-*.yml"
+        names = sorted(path.relative_to(root).as_posix() for path in root.glob(pattern))
+        return [name for name in names if self.settings.every_stack and name not in files]
 
 
 def _choose_stack(session: Session, directory: Path, options: WorkflowOptions) -> _ChosenStacks:
