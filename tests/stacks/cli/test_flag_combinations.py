@@ -185,7 +185,7 @@ VALUES: Final[Mapping[str, str]] = {
 IMMEDIATE_FLAGS: Final = ("--yes", "--skip-preview", "--json")
 """Flags that make a command act at once or differently: the quick test pairs them with all."""
 
-NOT_IN_PROCESS: Final = frozenset({"--all", "--post", "--label"})
+NOT_IN_PROCESS: Final = frozenset({"--all", "--post", "--label", "--status"})
 """Flags that start a process for each stack, or talk to a code host."""
 
 REFUSED_FLAGS: Final[Mapping[str, frozenset[str]]] = {
