@@ -50,6 +50,19 @@ class _StopBody(BaseModel):
     emulator: str
 
 
+def move_clock(store: Store, clock: Clock, body: bytes) -> dict[str, float | str]:
+    """Move the clock as a client's body says, and return what the client gets as JSON.
+
+    An empty body moves nothing. Raises pydantic's ValidationError for a body of another form.
+    """
+    # Each body is strict, so that a misspelled key is an error and not a clock that stands still.
+    if b'"until"' in body:
+        clock.wait_until(_UntilBody.model_validate_json(body).until)
+    elif body:
+        clock.advance(_AdvanceBody.model_validate_json(body).advance)
+    return {"now": clock.now(), "emulator": store.identity}
+
+
 class AdminApi:
     """The routes that are not of a platform. `stop` ends the serving process, if allowed."""
 
@@ -94,7 +107,7 @@ class AdminApi:
 
     def _get_clock(self) -> Response:
         """Answer the clock's time in unix seconds and the identity of the emulator's store."""
-        return answer_json({"now": self._clock.now(), "emulator": self._store.identity})
+        return answer_json(move_clock(self._store, self._clock, b""))
 
     def _move_clock(self) -> Response:
         """Move the clock as the body says, and answer the new time and the store's identity.
@@ -102,14 +115,8 @@ class AdminApi:
         `{"advance": seconds}` adds seconds; `{"until": unix seconds}` moves the clock to that time,
         or nowhere if the time has passed.
         """
-        data = request.get_data()
-        # Each body is strict, so that a misspelled key is an error and not a clock that stands
-        # still.
-        if b'"until"' in data:
-            self._clock.wait_until(_UntilBody.model_validate_json(data).until)
-        else:
-            self._clock.advance(_AdvanceBody.model_validate_json(data).advance)
-        return self._get_clock()
+        # A body without content is an error, and not a clock that stands still.
+        return answer_json(move_clock(self._store, self._clock, request.get_data() or b"null"))
 
     def _add_fault(self) -> Response:
         """Add the fault rule in the request's body, and answer the rule with the given number."""

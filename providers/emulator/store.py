@@ -48,6 +48,7 @@ class Store:
         self._depth = 0
         self.change_count = 0
         """Differs after each change that this process has made to an object."""
+        self._tokens: dict[str, str] = {}
         # Nobody else writes to a store in memory, whose settings each request reads several times.
         self._cached_settings: dict[str, str | float | None] | None = {} if path is None else None
         try:
@@ -185,8 +186,11 @@ class Store:
         return str(uuid.UUID(bytes=digest[:16], version=4))
 
     def derive_token(self, name: str) -> str:
-        """Return the credential for `name`, computed from the seed each time and never stored."""
-        return hmac.digest(self._seed.encode(), f"token {name}".encode(), hashlib.sha256).hex()
+        """Return the credential for `name`, computed from the seed and never stored in the file."""
+        if name not in self._tokens:
+            digest = hmac.digest(self._seed.encode(), f"token {name}".encode(), hashlib.sha256)
+            self._tokens[name] = digest.hex()
+        return self._tokens[name]
 
     # Objects, in the order of their creation.
 

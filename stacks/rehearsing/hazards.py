@@ -10,13 +10,14 @@ from itertools import pairwise
 from typing import Any, Final, Literal
 
 from gpuform.providers.emulator.server import Server
-from gpuform.schemas.plan import ResourceChange
+from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.schemas.rehearsal import Hazard, HazardKind
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner
 from gpuform.stacks.rehearsing.jobs import StartedJob, break_node, send_control, start_job
 from gpuform.stacks.rehearsing.points import (
+    NO_CHANGE,
     Interruption,
     Point,
     PointGroup,
@@ -95,6 +96,19 @@ class LearnedPlan:
         if owner is None:
             return 0
         return max(self.before.working.get(owner, 0), self.after.working.get(owner, 0))
+
+    def list_riskiest(self, limit: int) -> list[str]:
+        """Return the URNs of at most `limit` changed resources, those that may lose most first.
+
+        Replaced and deleted ones come before others, and then those with more GPUs.
+        """
+        changed = [item for item in self.changes.values() if item.action not in NO_CHANGE]
+
+        def rank_change(change: ResourceChange) -> tuple[bool, int, str]:
+            is_kept = change.action not in (PlanAction.REPLACE, PlanAction.DELETE)
+            return is_kept, -self.count_gpus(change.urn), change.urn
+
+        return [change.urn for change in sorted(changed, key=rank_change)[:limit]]
 
     def format_address(self, point: Point) -> str:
         """Return the address of a point's resource: clusters.train."""

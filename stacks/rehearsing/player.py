@@ -7,16 +7,17 @@ store and the folder of the stack's state are set back to what they were before 
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from gpuform.providers.context import create_wsgi_transport, get_run_context, mount_transport
 from gpuform.providers.emulator.server import Server
 from gpuform.schemas.errors import GpuformError
-from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.plan import Plan, ResourceChange
 from gpuform.schemas.rehearsal import RERUN_AFTER_S
+from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend
@@ -28,6 +29,7 @@ from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import RunResult
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState
 from gpuform.stacks.rehearsing.points import (
+    NO_CHANGE,
     Interruption,
     Point,
     RehearsalTransport,
@@ -35,8 +37,6 @@ from gpuform.stacks.rehearsing.points import (
     format_address,
 )
 from gpuform.stacks.testing.snapshots import mask_emulator_addresses
-
-_NO_CHANGE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,21 @@ class Snapshot:
 
 KillSnapshots = dict[tuple[int, str], tuple[Snapshot, list[FleetState]]]
 """What a kill leaves, and the fleet until then, by the request's number and `before` or `after`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """What the undisturbed run has left before the first step of a resource.
+
+    A run that continues here does what the undisturbed run would have done. `urn` is the resource,
+    `requests` how many requests other than reads the run had sent, and `samples` the fleet until
+    then.
+    """
+
+    urn: str
+    requests: int
+    snapshot: Snapshot
+    samples: Sequence[FleetState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +98,7 @@ class PlayedRun:
         mending_errors: the errors of the command that was to mend.
         points: the changing requests, if they were learned.
         requests: how many requests other than reads were sent until the end of the run.
+        has_met_target: whether a run that continues another one has sent the request to disturb.
     """
 
     ending: str
@@ -97,6 +113,7 @@ class PlayedRun:
     mending_errors: Sequence[str] = ()
     points: Sequence[Point] = ()
     requests: int = 0
+    has_met_target: bool = False
 
 
 @dataclass(slots=True)
@@ -121,6 +138,7 @@ class PlanPlayer:
     failed_nodes: frozenset[tuple[str, str, str]] = frozenset()
     first_targets: tuple[str, ...] = ()
     start: Snapshot = field(init=False)
+    _resume_points: list[ResumePoint] = field(default_factory=list)
     _machines: int = 0
 
     def __post_init__(self) -> None:
@@ -147,6 +165,7 @@ class PlanPlayer:
     def play_undisturbed(self) -> PlayedRun:
         """Play the plan undisturbed with its preview, and return the run with its points."""
         self.restore(self.start)
+        self._resume_points = []
         recorder = self.create_recorder()
         changes = {"skip_preview": False}
         played = self._run_plan(recorder, Interruption(), changes, learns=True)
@@ -178,6 +197,7 @@ class PlanPlayer:
         interruption: Interruption,
         recorder: FleetRecorder,
         *,
+        point: Point | None = None,
         begin_hazard: Callable[[], None] = lambda: None,
         end_hazard: Callable[[], None] = lambda: None,
         outage_s: float = 0.0,
@@ -187,15 +207,48 @@ class PlanPlayer:
         Args:
             interruption: what happens at requests.
             recorder: records the fleet; the hazard may break nodes in it.
+            point: the request with the interruption; None for a hazard of the whole run.
             begin_hazard: called before the run, when everything is set back.
             end_hazard: ends the hazard, such as a lack of capacity, before the mending.
             outage_s: how many seconds after the run the hazard ends.
         """
-        self.restore(self.start)
-        begin_hazard()
         changes = {"skip_preview": True, "continue_on_error": self.continues_after_failure}
-        played = self._run_plan(recorder, interruption, changes)
+        played = self._resume(recorder, interruption, point, changes) if point else None
+        if played is None:
+            self.restore(self.start)
+            begin_hazard()
+            played = self._run_plan(recorder, interruption, changes)
         return self._complete_plan(played, recorder, end_hazard, outage_s)
+
+    def _resume(
+        self,
+        recorder: FleetRecorder,
+        interruption: Interruption,
+        point: Point,
+        changes: Mapping[str, Any],
+    ) -> PlayedRun | None:
+        """Play the plan from the last resume point before the request, and return the run.
+
+        None if there is no such point, or if that run does not send the request: then nothing was
+        disturbed. `changes` are other values of the run's options.
+        """
+        earlier_points = [item for item in self._resume_points if item.requests < point.number]
+        if not earlier_points:
+            return None
+        start, run = earlier_points[-1], self.runs[0]
+        self.restore(start.snapshot)
+        recorder.samples[:] = start.samples
+        played = self._run_operation(
+            replace(run, options=replace(run.options, **changes)),
+            recorder,
+            replace(interruption, target=point, first_urn=start.urn),
+            learns=False,
+            requests_before=start.requests,
+        )
+        if not played.has_met_target:
+            recorder.samples.clear()
+            return None
+        return played
 
     def play_after_kill(self, snapshot: Snapshot, samples: Sequence[FleetState]) -> PlayedRun:
         """Continue with what a kill has left: another machine runs the command again."""
@@ -352,23 +405,36 @@ class PlanPlayer:
         learns: bool,
         requests_before: int = 0,
     ) -> PlayedRun:
-        """Run the operation of one stack, on a machine of its own, and return the run."""
+        """Run the operation of one stack, on a machine of its own, and return the run.
+
+        Requests are counted from `requests_before` on; in a run that continues another one, from
+        the first step on.
+        """
         clock = self.server.clock
         recorder.sample(clock.now())
+        begun_urns: set[str] = set()
 
-        def begin_step(urn: str) -> None:
-            recorder.urn = urn
+        def begin_step(step: Step) -> None:
+            if interruption.first_urn and not begun_urns:
+                # A copy of a state that was being written may lack a change, which is then made
+                # again: that run is no continuation, and is not disturbed.
+                is_continued = step.urn == interruption.first_urn
+                observer.count = requests_before if is_continued else -1_000_000
+            if learns and begun_urns and step.op is not Op.DELETE and step.urn not in begun_urns:
+                self._add_resume_point(step.urn, observer.count, recorder)
+            begun_urns.add(step.urn)
+            recorder.urn = step.urn
             recorder.sample(clock.now())
 
         # The waits between repeated requests are random: equal runs must wait equally long.
         random.seed(0)
         observer = RequestObserver(
-            self.server.store,
+            self.server,
             lambda: recorder.sample(clock.now()),
             begin_step,
             interruption,
             learns=learns,
-            count=requests_before,
+            count=0 if interruption.first_urn else requests_before,
         )
         previewed: list[Plan] = []
         made: list[Plan] = []
@@ -396,7 +462,17 @@ class PlanPlayer:
             made=_list_changes(made[-1]) if made else (),
             points=observer.points,
             requests=observer.count,
+            has_met_target=observer.has_met_target,
         )
+
+    def _add_resume_point(self, urn: str, requests: int, recorder: FleetRecorder) -> None:
+        """Keep what the only run of an undisturbed play has left until now."""
+        if self.first_targets or len(self.runs) > 1:
+            return
+        # The run may be replacing its files at this moment: plays start earlier then.
+        with suppress(OSError):
+            snapshot = self.take_snapshot(f"resume-{len(self._resume_points)}")
+            self._resume_points.append(ResumePoint(urn, requests, snapshot, list(recorder.samples)))
 
     def _call_operation(
         self,
@@ -452,7 +528,7 @@ def _join_runs(first: PlayedRun, second: PlayedRun) -> PlayedRun:
 
 def _list_changes(plan: Plan) -> list[ResourceChange]:
     """Return the changes of a plan that do anything."""
-    return [change for change in plan.changes if change.action not in _NO_CHANGE]
+    return [change for change in plan.changes if change.action not in NO_CHANGE]
 
 
 def _list_errors(result: RunResult) -> list[str]:

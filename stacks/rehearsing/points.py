@@ -11,13 +11,18 @@ from typing import Final
 
 import httpx
 
-from gpuform.providers.emulator.store import Store
-from gpuform.stacks.engine.planning import Op, StepStarted
+from gpuform.providers.emulator.app import move_clock
+from gpuform.providers.emulator.server import Server
+from gpuform.schemas.plan import PlanAction
+from gpuform.stacks.engine.planning import Op, Step, StepStarted
 from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.operations.runs.callbacks import OperationEvent
 from gpuform.stacks.testing.case_run import get_address
 
+NO_CHANGE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
+"""What a plan does to resources that it leaves as they are."""
 _CONTROL_PREFIX: Final = "/_emulator/"
+_CLOCK_PATH: Final = "/_emulator/clock"
 _READING_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 _ID_SEGMENT: Final = re.compile(r"[^/]*\d[^/]*|[^/]{24,}")
 
@@ -117,11 +122,15 @@ class Interruption:
     """What happens at chosen requests of a run; both callbacks receive the request's number.
 
     `before` is called before the request reaches the emulator, `after` when its effect is stored.
-    They may raise `RequestLost`.
+    They may raise `RequestLost`. In a run that continues another one, `target` is the only request
+    that they may disturb: they are not called for another one with its number. Such a run begins
+    with a step of the resource `first_urn`.
     """
 
     before: Callable[[int], None] = lambda _number: None
     after: Callable[[int], None] = lambda _number: None
+    target: Point | None = None
+    first_urn: str = ""
 
 
 @dataclass(slots=True)
@@ -129,17 +138,19 @@ class RequestObserver:
     """Counts the requests of one run, and collects the points if `learns` is set.
 
     `on_clock` is called after each move of the clock and each request that is not a read, `on_step`
-    with the URN of each step that begins. `count` is the number of requests so far: of those that
-    are not reads.
+    with each step that begins. `count` is the number of requests so far: of those that are not
+    reads, and `has_met_target` says whether the target of the interruption was among them.
     """
 
-    store: Store
+    server: Server
     on_clock: Callable[[], None]
-    on_step: Callable[[str], None]
+    on_step: Callable[[Step], None]
     interruption: Interruption = field(default_factory=Interruption)
     learns: bool = False
     points: list[Point] = field(default_factory=list)
     count: int = 0
+    has_met_target: bool = False
+    _sampled_changes: int = -1
     _step: tuple[str, str, Op] | None = None
 
     def follow_steps(self, event: OperationEvent) -> None:
@@ -148,7 +159,7 @@ class RequestObserver:
         if isinstance(event, StepStarted) and not event.planning and event.step.op is not Op.SAME:
             state = event.step.state
             self._step = (event.step.urn, state.type, event.step.op)
-            self.on_step(event.step.urn)
+            self.on_step(event.step)
 
     def handle(
         self, request: httpx.Request, forward: Callable[[httpx.Request], httpx.Response]
@@ -157,6 +168,15 @@ class RequestObserver:
 
         Raises RequestLost where the interruption does.
         """
+        store = self.server.store
+        if request.url.path == _CLOCK_PATH:
+            # Past the application: nearly half of all requests ask for the time.
+            answer = move_clock(store, self.server.clock, request.read())
+            # An answer without a move changes no fleet.
+            if request.method != "GET" or self._sampled_changes != store.change_count:
+                self.on_clock()
+                self._sampled_changes = store.change_count
+            return httpx.Response(200, json=answer, request=request)
         if request.url.path.startswith(_CONTROL_PREFIX):
             response = forward(request)
             self.on_clock()
@@ -165,21 +185,40 @@ class RequestObserver:
             return forward(request)
         self.count += 1
         number = self.count
+        if not self._should_disturb(number, request):
+            response = forward(request)
+            self.on_clock()
+            return response
         self.interruption.before(number)
-        changes_before = self.store.change_count
+        changes_before = store.change_count
         response = forward(request)
-        has_changed = self.store.change_count != changes_before
+        has_changed = store.change_count != changes_before
         if self.learns and response.status_code < 400 and has_changed:
             self._add_point(number, request)
         self.on_clock()
         self.interruption.after(number)
+        # A hazard may have changed what counts as lost.
+        self._sampled_changes = -1
         return response
+
+    def _should_disturb(self, number: int, request: httpx.Request) -> bool:
+        """Return False if another request than the target has the target's number."""
+        target = self.interruption.target
+        if target is None or number != target.number:
+            return True
+        urn = self._step[0] if self._step is not None else ""
+        self.has_met_target = (urn, request.method, request.url.path) == (
+            target.urn,
+            target.method,
+            target.path,
+        )
+        return self.has_met_target
 
     def _add_point(self, number: int, request: httpx.Request) -> None:
         """Add a point; requests outside of a step, such as those of a recovery, are no points."""
         if self._step is not None:
             urn, type_, op = self._step
-            now = float(self.store.get_setting("now") or 0.0)
+            now = self.server.clock.now()
             self.points.append(Point(number, urn, type_, op, request.method, request.url.path, now))
 
 

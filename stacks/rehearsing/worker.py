@@ -74,8 +74,11 @@ RESOLUTION_S: Final = 60.0
 """How long each wait of a run lasts at least: the more polls, the slower is a rehearsal."""
 LONGEST_SKIP_S: Final = 300.0
 """How long a wait lasts at most while no object of the emulator changes."""
-MOST_ALTERNATIVES: Final = 6
-"""How many other declarations one process rehearses."""
+MOST_ADVISED: Final = 6
+"""For how many resources alternatives are rehearsed, whatever the number of processes.
+
+An alternative takes as long as the plan itself, and again for each hazard that it may avoid.
+"""
 BROKEN_FOR_S: Final = 3600.0
 """How long the nodes that the plan knows as broken have been broken when the plan begins."""
 UNDISTURBED: Final = Hazard(kind=HazardKind.NONE, description="nothing goes wrong")
@@ -108,8 +111,7 @@ class RehearsalSpec:
         later: the other stacks whose plans are rehearsed together with this one.
         kinds: the hazards.
         seed: the seed of the emulator.
-        share, shares: the process plays every play whose number leaves `share` when divided by
-            `shares`.
+        share, shares: the process plays the share of this number, from 0, of so many shares.
         nodes: the nodes of each resource that the platform has last reported, by URN.
     """
 
@@ -224,10 +226,9 @@ class _ShareRehearsal:
         if isinstance(plan, str):
             return ShareReport({}, failure=plan)
         plays = list_plays(self._learned, self.spec.kinds)
+        shares = assign_shares(plays, self.spec.shares)
         own = [
-            (number, play)
-            for number, play in enumerate(plays)
-            if number % self.spec.shares == self.spec.share
+            (number, play) for number, play in enumerate(plays) if shares[number] == self.spec.share
         ]
         outcomes = {-1: self._undisturbed_outcome}
         send(PlayProgress(0, len(own)))
@@ -302,7 +303,9 @@ class _ShareRehearsal:
     def _add_advice(self, outcome: HazardOutcome) -> HazardOutcome:
         """Return the outcome with the declarations that avoid its loss, the best first."""
         change = self._learned.changes.get(outcome.hazard.urn)
-        if change is None or not outcome.is_worse_than(self._undisturbed_outcome):
+        if change is None or change.urn not in self._learned.list_riskiest(MOST_ADVISED):
+            return outcome
+        if not outcome.is_worse_than(self._undisturbed_outcome):
             return outcome
         if not (outcome.gpu_hours_without_work or outcome.jobs_ended or outcome.data_lost):
             return outcome
@@ -336,15 +339,14 @@ class _ShareRehearsal:
         if key in self._alternatives:
             return self._alternatives[key]
         rehearsal = None
-        if len(self._alternatives) < MOST_ALTERNATIVES:
-            folder = Path(tempfile.mkdtemp(dir=self.spec.case.folder))
-            # The new player starts from what is there when it is created.
-            self.player.restore(self.player.start)
-            player = self._change_player(alternative, folder)
-            if player is not None:
-                rehearsal = _ShareRehearsal(self.spec, self.server, player, self.jobs)
-                if isinstance(rehearsal.play_undisturbed(), str):
-                    rehearsal = None
+        folder = Path(tempfile.mkdtemp(dir=self.spec.case.folder))
+        # The new player starts from what is there when it is created.
+        self.player.restore(self.player.start)
+        player = self._change_player(alternative, folder)
+        if player is not None:
+            rehearsal = _ShareRehearsal(self.spec, self.server, player, self.jobs)
+            if isinstance(rehearsal.play_undisturbed(), str):
+                rehearsal = None
         self._alternatives[key] = rehearsal
         return rehearsal
 
@@ -441,6 +443,7 @@ class _ShareRehearsal:
         played = self.player.play(
             injector.build_interruption(),
             recorder,
+            point=play.point,
             begin_hazard=injector.begin,
             end_hazard=injector.end,
             outage_s=_find_outage(kind),
@@ -548,6 +551,23 @@ def find_unknown_objects(
         for item in kinds.get(kind, ())
         if item["id"] not in known_ids and not item["status"].lower().startswith("delet")
     )
+
+
+def assign_shares(plays: Sequence[HazardPlay], shares: int) -> list[int]:
+    """Return the share of each play, with all plays of one resource in the same share.
+
+    Processes would otherwise rehearse the same alternatives. The shares have about as many plays.
+    """
+    numbers: dict[str, list[int]] = {}
+    for number, play in enumerate(plays):
+        numbers.setdefault(play.hazard.urn, []).append(number)
+    share_of_play, sizes = [0] * len(plays), [0] * shares
+    for members in sorted(numbers.values(), key=len, reverse=True):
+        share = sizes.index(min(sizes))
+        sizes[share] += len(members)
+        for number in members:
+            share_of_play[number] = share
+    return share_of_play
 
 
 def _find_outage(kind: HazardKind) -> float:

@@ -1,5 +1,7 @@
 """Which requests of a plan a rehearsal disturbs, and which hazards it plays at them."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
@@ -9,6 +11,7 @@ from gpuform.stacks.rehearsing.fleet import FleetState, Owner
 from gpuform.stacks.rehearsing.hazards import LearnedPlan, list_plays
 from gpuform.stacks.rehearsing.points import Point, group_points
 from gpuform.stacks.rehearsing.sealed_states import choose_changes
+from gpuform.stacks.rehearsing.worker import assign_shares
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 
@@ -126,3 +129,40 @@ def test_a_large_plan_is_played_by_the_first_and_largest_change_of_each_kind() -
     chosen = choose_changes(plan_changes(200))
     assert chosen == {build_urn(name) for name in ("c0", "c1", "c50", "c51")}
     assert choose_changes(plan_changes(10)) is None
+
+
+def test_all_hazards_of_a_resource_are_played_by_one_process() -> None:
+    points = [
+        build_point(number, f"c{number % 5}", method="POST" if number < 6 else "PUT")
+        for number in range(1, 11)
+    ]
+    plays = list_plays(learn(*points), list(HazardKind))
+
+    shares = assign_shares(plays, 2)
+
+    shares_by_urn: dict[str, set[int]] = {}
+    for play, share in zip(plays, shares, strict=True):
+        shares_by_urn.setdefault(play.hazard.urn, set()).add(share)
+    assert {len(item) for item in shares_by_urn.values()} == {1}
+    largest = max(sum(play.hazard.urn == urn for play in plays) for urn in shares_by_urn)
+    assert abs(shares.count(0) - shares.count(1)) <= largest
+    assert assign_shares(plays, 1) == [0] * len(plays)
+
+
+def test_alternatives_are_for_replaced_and_deleted_resources_first() -> None:
+    learned = learn(*(build_point(number, f"c{number}") for number in range(4)))
+    actions = [PlanAction.UPDATE, PlanAction.SAME, PlanAction.REPLACE, PlanAction.DELETE]
+    changes = {
+        build_urn(f"c{number}"): ResourceChange(
+            urn=build_urn(f"c{number}"),
+            type=CLUSTER,
+            name=f"c{number}",
+            action=action,
+            reason=PlanReason.CHANGED,
+        )
+        for number, action in enumerate(actions)
+    }
+
+    riskiest = replace(learned, changes=changes).list_riskiest(3)
+
+    assert riskiest == [build_urn("c2"), build_urn("c3"), build_urn("c0")]
