@@ -110,6 +110,18 @@ class PartSchedule(_PartModel):
         description="The parts of each wave; a wave begins when the wave before has ended."
     )
 
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        """Return the schedule if each stack is there once, with all stacks before it.
+
+        Else ValueError.
+        """
+        names = {stack.name for stack in self.stacks}
+        required_names = {name for stack in self.stacks for name in stack.dependencies}
+        if len(names) < len(self.stacks) or not required_names <= names:
+            raise ValueError("a stack is listed twice, or one that another stack needs is missing")
+        return self
+
 
 class PlanPart(_PartModel):
     """The sealed plan of one stack, made on one of several runners, with its planned outputs."""

@@ -7,6 +7,7 @@ the planned outputs of its stack, so that a later part is planned as on one mach
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from gpuform.stacks.operations.opening.selected_stack import (
 from gpuform.stacks.operations.plans.plan_file import write_private_file
 
 SCHEDULE_FILE: Final = "waves.json"
+_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 class PartRefused(EngineError):
@@ -55,9 +57,19 @@ def build_schedule(order: StackOrder, names: set[str], runners: int | None) -> P
 
     A stack is in the wave after the last one of its dependencies. `runners` limits the parts of a
     wave, which then have several stacks each; with None each stack is a part.
+
+    Raises:
+        PartRefused: a name has characters that mean something else in a shell or a path.
     """
     workspace = order.workspace
     chosen_names = [name for name in workspace.stacks if name in names]
+    for name in chosen_names:
+        # A settings file may have any name, and the jobs of a CI put the stack into a command.
+        if not _NAME.fullmatch(name):
+            raise PartRefused(
+                f"{name!r} is not a name that can be planned in parts",
+                hint="rename the stack: letters, digits, hyphens, underscores and dots",
+            )
     dependencies = {
         name: [other for other in order.dependencies[name] if other in names]
         for name in chosen_names

@@ -147,6 +147,12 @@ def test_a_stack_is_in_the_wave_after_its_last_dependency() -> None:
     assert list_waves(schedule) == [["b/x", "a/x", "e/x"], ["c/x"], ["d/x"]]
 
 
+@pytest.mark.parametrize("name", ["a/x y", "a/$(id)", "a/*", "a/x;y", "a/\u00e9"])
+def test_a_name_that_a_shell_would_read_otherwise_is_refused(name: str) -> None:
+    with pytest.raises(PartRefused, match="is not a name that can be planned in parts"):
+        build_schedule(build_order({name: []}), {name}, None)
+
+
 def test_a_dependency_that_is_not_chosen_does_not_count() -> None:
     order = build_order({"a/x": [], "b/x": ["a/x"]})
     schedule = build_schedule(order, {"b/x"}, None)
@@ -266,6 +272,10 @@ def test_a_schedule_of_another_release_or_commit_is_refused(planned: PlannedFold
         PartFolder.open(path, planned.root)
     PartFolder.create(path, schedule.model_copy(update={"commit": "a" * 40}))
     with pytest.raises(PartRefused, match=r"is of commit a{40}, but this is commit none"):
+        PartFolder.open(path, planned.root)
+    lost = schedule.stacks[1:]
+    PartFolder.create(path, schedule.model_copy(update={"stacks": lost}))
+    with pytest.raises(PartRefused, match="is no schedule of parts"):
         PartFolder.open(path, planned.root)
     (path / "waves.json").write_text("{}")
     with pytest.raises(PartRefused, match="is no schedule of parts"):
