@@ -145,11 +145,9 @@ def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:
 
 def _format_advice(advice: Advice) -> str:
     """Return one way to avoid a loss, with what its rehearsal has lost."""
-    remaining = (
-        f"{counted(advice.lost_gpus, 'GPU')} for {advice.gpu_hours_without_work:,.1f} GPU-hours"
-        if advice.lost_gpus
-        else "no GPU"
-    )
+    remaining = counted(advice.lost_gpus, "GPU") if advice.lost_gpus else "no GPU"
+    if advice.gpu_hours_without_work:
+        remaining = f"{advice.gpu_hours_without_work:,.1f} GPU-hours"
     condition = f" if {advice.condition}" if advice.condition else ""
     if advice.commands:
         action = f"run {', and then '.join(advice.commands)}"

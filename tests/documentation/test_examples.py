@@ -45,7 +45,7 @@ NOT_RUN: Final = {
     "gpuform rehearse --plan plan.json --hazards no-capacity,killed": "takes long; "
     "guides/rehearse.md runs it",
     "gpuform rehearse --stack prod": "takes long; guides/rehearse.md runs it with few hazards",
-    "gpuform rehearse --all --json": "takes long; each of its stacks is rehearsed as with --stack",
+    "gpuform rehearse --all --json": "takes long; tests/rehearsing runs it with one hazard",
     "gpuform notify": "needs notify.yaml; guides/notifications.md runs it",
     "gpuform notify --test --stack prod": "needs notify.yaml; guides/notifications.md runs it",
     "pulumi preview --json | gpuform review - --format html --output plan.html": (

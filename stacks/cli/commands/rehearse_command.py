@@ -90,7 +90,8 @@ def rehearse(  # noqa: PLR0913, PLR0917 - the flags
     then once for each hazard, such as no capacity, a lost request, a killed run, or a node that
     never becomes ready. For each hazard it shows the GPUs that do not work and for how long, ended
     jobs, lost data, cost, what is left half done, and the command that completes the plan. The
-    worst comes first. Advice is rehearsed too, and shown only if it avoids the loss.
+    worst comes first. Advice is rehearsed too, and shown only if it avoids the loss. With --all,
+    the plans of the stacks are played together, in the order of `gpuform up --all`.
 
     Changes nothing: the processes that play have no credentials, and reach only the emulator. The
     same plan and seed give the same result.

@@ -106,8 +106,8 @@ def test_advice_names_its_condition_its_commands_and_what_is_still_lost() -> Non
     assert [line.strip() for line in lines if "avoid it" in line] == [
         (
             "avoid it if only H100_SXM in us-central-8 is out of stock: declare on_no_capacity: "
-            "{alternatives: [{region: us-east-2}]} of train: a rehearsal with it lost 16 GPUs for "
-            "6.1 GPU-hours"
+            "{alternatives: [{region: us-east-2}]} of train: a rehearsal with it lost 6.1 "
+            "GPU-hours"
         ),
         (
             "avoid it: run gpuform up --target extra, and then gpuform up: a rehearsal with it "
