@@ -201,11 +201,8 @@ def has_other_creation_time(candidate: Candidate, intent: Intent) -> bool:
     """
     if candidate.created_at is None or not intent.is_timed:
         return False
-    return (
-        not -LARGEST_TIME_ERROR_S
-        <= candidate.created_at - intent.started_at
-        <= LONGEST_EFFECT_S + LARGEST_TIME_ERROR_S
-    )
+    delay_s = candidate.created_at - intent.started_at
+    return not -LARGEST_TIME_ERROR_S <= delay_s <= LONGEST_EFFECT_S + LARGEST_TIME_ERROR_S
 
 
 def _find_proof_gaps(candidate: Candidate, intent: Intent, now: float) -> list[str]:
