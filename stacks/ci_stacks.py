@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers.context import get_run_context
+from gpuform.stacks.ci_requirements import WHEEL_FOLDER
 from gpuform.stacks.ci_workflows import (
     PLAN_ENVIRONMENT,
     READING_ENVIRONMENTS,
@@ -36,6 +37,7 @@ from gpuform.stacks.multi_stack import (
     sort_by_dependencies,
 )
 
+_ENVIRONMENT_PREFIX: Final = "gpuform-"
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
     "github": {
@@ -45,6 +47,8 @@ _TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "gitlab": {".gitlab-ci.yml": "all-gitlab-ci.yml.j2"},
 }
+_DECIDING_NAMES: Final = (STACKS_FILE, "requirements.*", WHEEL_FOLDER)
+"""What decides about all stacks, in their folder."""
 _MAX_GITLAB_PATHS: Final = 50
 """The most paths in `rules:changes` (docs.gitlab.com/ci/yaml, rules:changes:paths)."""
 _PROJECT_INSTALL: Final = """\
@@ -84,7 +88,7 @@ class ApplyEnvironment:
 
     def job(self, kind: str) -> str:
         """Return the name of a job of the environment: `apply-gpuform-prod`."""
-        return f"{kind}-{self.name.removeprefix('gpuform-')}"
+        return f"{kind}-{self.name.removeprefix(_ENVIRONMENT_PREFIX)}"
 
     def needs(self, kind: str) -> str:
         """Return the jobs of the environments in `after`, as the rest of a list in YAML."""
@@ -119,13 +123,14 @@ def group_by_environment(order: StackOrder) -> list[ApplyEnvironment]:
     """Return the environments of all stacks, each after those that it needs.
 
     Raises:
-        MultiStackError: stacks of one environment disagree about the approval, or the environments
-            need each other in a cycle.
+        MultiStackError: stacks of one environment disagree about the approval, two environments
+            have jobs of the same names, or the environments need each other in a cycle.
     """
     workspace = order.workspace
     members: dict[str, list[WorkspaceStack]] = {}
     for stack in workspace.stacks.values():
         members.setdefault(_get_environment_name(stack), []).append(stack)
+    _reject_equal_job_names(members)
     for name, stacks in members.items():
         _require_one_approval(name, stacks)
     required = {
@@ -159,14 +164,32 @@ def _get_environment_name(stack: WorkspaceStack) -> str:
     Raises:
         MultiStackError: the name is not valid, or that of another environment of the workflows.
     """
-    name = stack.environment or f"gpuform-{stack.stack.replace('.', '-')}"
-    if not _ENVIRONMENT_NAME.fullmatch(name) or name in READING_ENVIRONMENTS:
-        problem = "is for jobs that only read" if name in READING_ENVIRONMENTS else "is not valid"
+    name = stack.environment or f"{_ENVIRONMENT_PREFIX}{stack.stack.replace('.', '-')}"
+    # GitHub does not distinguish case in the names of environments.
+    is_reading = name.lower() in READING_ENVIRONMENTS
+    if not _ENVIRONMENT_NAME.fullmatch(name) or is_reading:
+        problem = "is for jobs that only read" if is_reading else "is not valid"
         raise MultiStackError(
             f"{stack.position}: the environment {name} of {stack.name} {problem}",
             hint="set `environment` to letters, digits, hyphens and underscores, a letter first",
         )
     return name
+
+
+def _reject_equal_job_names(members: Mapping[str, Sequence[WorkspaceStack]]) -> None:
+    """Raise MultiStackError if jobs of two environments in `members` have the same names.
+
+    A workflow would keep the job of one of them, and apply no stack of the other.
+    """
+    names_by_job: dict[str, str] = {}
+    for name, stacks in members.items():
+        other = names_by_job.setdefault(name.removeprefix(_ENVIRONMENT_PREFIX).lower(), name)
+        if other != name:
+            raise MultiStackError(
+                f"{stacks[0].position}: the environments {other} and {name} have jobs of the same "
+                "names",
+                hint="set `environment` to names that differ in more than case and `gpuform-`",
+            )
 
 
 def _require_one_approval(name: str, stacks: Sequence[WorkspaceStack]) -> None:
@@ -229,7 +252,7 @@ def _list_filter_paths(
     settings: WorkflowSettings, prefix: str, folders: Iterable[str]
 ) -> list[str]:
     """Return the paths whose changes are planned, as the code host's filter writes them."""
-    deciding = [f"{prefix}{name}" for name in ("stacks.yaml", "requirements.*", "wheels")]
+    deciding = [f"{prefix}{name}" for name in _DECIDING_NAMES]
     is_github = settings.code_host == "github"
     deciding += [".github/workflows/gpuform*.yml"] if is_github else [".gitlab-ci.yml"]
     paths = list(dict.fromkeys([*folders, *deciding]))
@@ -290,7 +313,7 @@ def _list_shared_paths(order: StackOrder) -> list[str]:
     paths = {file.parent if file.parent != root else file for file in included}
     for path in root.iterdir():
         has_projects = any(project.is_relative_to(path) for project in projects)
-        if has_projects or path.name.startswith(".") or path.name == STACKS_FILE:
+        if has_projects or path.name.startswith(".") or any(map(path.match, _DECIDING_NAMES)):
             continue
         # An import names a package by its folder.
         named = path / "__init__.py" if path.is_dir() else path

@@ -174,6 +174,15 @@ def test_the_filter_has_programs_and_what_they_share_and_what_decides_about_all(
     assert "infra/docs" not in text
 
 
+def test_the_filter_is_the_same_after_the_first_run_has_written_requirements(root: Path) -> None:
+    first = render(root, "github")
+    line = "./wheels/gpuform-1-py3-none-any.whl\n"
+    for folder in ("infra", "infra/cluster"):
+        (root / folder / "requirements.txt").write_text(f"# requirements.txt\n{line}")
+    (root / "infra/wheels").mkdir()
+    assert render(root, "github") == first
+
+
 def test_a_filter_with_more_paths_than_gitlab_takes_is_the_folder_of_all_stacks(root: Path) -> None:
     for number in range(50):
         folder = root / f"infra/more{number}"
@@ -230,6 +239,16 @@ def test_an_environment_whose_stacks_are_read_is_applied_before_also_without_cha
     [
         ("[{folder: network, stack: plan}]", "", "environment gpuform-plan of network/plan is for"),
         ("[{folder: network, stack: a, environment: 'a b'}]", "", "environment a b of network/a"),
+        (
+            "[{folder: network, stack: a, environment: GPUform-plan}]",
+            "",
+            "environment GPUform-plan of network/a is for",
+        ),
+        (
+            "[{folder: network, stack: a}, {folder: cluster, stack: a, environment: A}]",
+            "",
+            "the environments gpuform-a and A have jobs of the same names",
+        ),
         (
             """[{folder: network, stack: a, environment: e, approve: automatic},
             {folder: cluster, stack: b, environment: e}]""",
