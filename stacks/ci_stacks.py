@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gpuform.providers.context import get_run_context
 from gpuform.stacks.ci_requirements import WHEEL_FOLDER
+from gpuform.stacks.ci_upgrade import RECORD_FILE, CiRecord
 from gpuform.stacks.ci_workflows import (
     PLAN_ENVIRONMENT,
     READING_ENVIRONMENTS,
@@ -20,12 +21,14 @@ from gpuform.stacks.ci_workflows import (
     Repository,
     WorkflowSettings,
     build_template_values,
+    is_workflow_of_stack,
     list_identity_items,
     list_read_only_keys,
     list_rule_items,
     render_job_roles,
     render_templates,
 )
+from gpuform.stacks.code_hosts.review_target import CodeHostName
 from gpuform.stacks.multi_stack import FILE as STACKS_FILE
 from gpuform.stacks.multi_stack import (
     MultiStackError,
@@ -46,6 +49,10 @@ _TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
         ".github/workflows/gpuform-expire.yml": "all-expire.yml.j2",
     },
     "gitlab": {".gitlab-ci.yml": "all-gitlab-ci.yml.j2"},
+}
+_WORKFLOW_PATTERNS: Final[Mapping[CodeHostName, Sequence[str]]] = {
+    "github": [".github/workflows/gpuform*.yml"],
+    "gitlab": [".gitlab-ci.yml", ".gitlab/gpuform-*.yml"],
 }
 _DECIDING_NAMES: Final = (STACKS_FILE, "requirements.*", WHEEL_FOLDER)
 """What decides about all stacks, in their folder."""
@@ -208,6 +215,43 @@ def _describe_stack(stack: WorkspaceStack, root: Path) -> CiStack:
     """Return the stack as workflows name it."""
     folder = stack.project.directory.resolve().relative_to(root.resolve()).as_posix()
     return CiStack(stack.name, stack.stack, folder)
+
+
+def reject_workflows_of_one_stack(
+    repository: Repository, code_host: CodeHostName, order: StackOrder
+) -> None:
+    """Raise MultiStackError if files of `gpuform new ci` are about one stack of the workspace.
+
+    Both sets would plan and apply the stack, and an upgrade of one would write into the other.
+    """
+    root = repository.root
+    stacks = list(order.workspace.stacks.values())
+    folders = {stack.name: stack.project.directory.resolve() for stack in stacks}
+    files = [
+        file
+        for pattern in _WORKFLOW_PATTERNS[code_host]
+        for file in sorted(root.glob(pattern))
+        if any(
+            is_workflow_of_stack(
+                file.read_text(encoding="utf-8", errors="replace"),
+                folders[stack.name].relative_to(root).as_posix(),
+                stack.stack,
+            )
+            for stack in stacks
+        )
+    ]
+    files += [
+        folder / RECORD_FILE
+        for folder in dict.fromkeys(folders.values())
+        if folder != repository.project
+        and any(each.settings.code_host == code_host for each in CiRecord.load(folder).sets)
+    ]
+    if files:
+        names = ", ".join(file.relative_to(root).as_posix() for file in files)
+        raise MultiStackError(
+            f"the workflows of one stack plan and apply the same stacks: {names}",
+            hint="remove these files with `git rm`, and run the command again with --force",
+        )
 
 
 def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) -> dict[str, str]:

@@ -222,16 +222,46 @@ def render_job_roles(
 def choose_label(repository: Repository, settings: WorkflowSettings, project: str) -> str:
     """Return the label of workflows beside those of another project or stack; empty without any.
 
-    `project` is the name of the project. A file that `gpuform new ci` has not written is no reason
-    for a label: the command refuses to overwrite it.
+    `project` is the name of the project. A stack that has workflows keeps their label. A file that
+    `gpuform new ci` has not written is no reason for a label: the command refuses to overwrite it.
+
+    Raises:
+        EngineError: the workflows of all stacks apply the stack.
     """
-    file = repository.root / _MAIN_FILES[settings.code_host]
+    directory, stack = repository.directory, settings.stack
+    joined = re.sub(r"[^A-Za-z0-9_-]", "-", f"{project}-{stack}")
+    labels = ("", joined, *(f"{joined}-{number}" for number in range(2, 100)))
+    main_file = _MAIN_FILES[settings.code_host]
+    texts = {label: _read_written(repository.root, main_file, label) for label in labels}
+    if f"'{project}/{stack}'" in texts[""]:
+        raise EngineError(
+            f"{main_file}: the workflows of all stacks already apply {project}/{stack}",
+            hint="write them again: gpuform new ci --all --force",
+        )
+    own = [label for label, text in texts.items() if is_workflow_of_stack(text, directory, stack)]
+    paths = _TEMPLATES_BY_PATH[settings.code_host]
+    # `a-b/c` and `a/b-c` have the same label, and `a/b-drift` that of a file of `a/b`.
+    free = (
+        label
+        for label in labels
+        if not any(_read_written(repository.root, path, label) for path in paths)
+    )
+    return own[0] if own else next(free)
+
+
+def is_workflow_of_stack(text: str, directory: str, stack: str) -> bool:
+    """Return True if `text` is a workflow of this stack alone, of the project in `directory`."""
+    # The jobs of all stacks also name single ones.
+    if "`gpuform new ci --all`" in text or f"--stack '{stack}'" not in text:
+        return False
+    return any(f'\n    {line} "{directory}"\n' in text for line in ("working-directory:", "- cd"))
+
+
+def _read_written(root: Path, path: str, label: str) -> str:
+    """Return the text of a workflow with a label; empty unless `gpuform new ci` has written it."""
+    file = root / _add_label(path, label)
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-    folder = f'working-directory: "{repository.directory}"', f'cd "{repository.directory}"'
-    is_own = any(line in text for line in folder) and f"--stack '{settings.stack}'" in text
-    if is_own or "gpuform new ci" not in text:
-        return ""
-    return re.sub(r"[^A-Za-z0-9_-]", "-", f"{project}-{settings.stack}")
+    return text if "gpuform new ci" in text else ""
 
 
 def _add_label(path: str, label: str) -> str:

@@ -261,7 +261,9 @@ def test_a_record_of_another_format_is_refused(root: Path, text: str) -> None:
         CiRecord.load(root / "infra")
 
 
-@pytest.mark.parametrize("flag", [["--branch", "main"], ["--stack", "x"], ["--force"]])
+@pytest.mark.parametrize(
+    "flag", [["--branch", "main"], ["--stack", "x"], ["--force"], ["--runners", "4"]]
+)
 def test_flags_that_would_change_the_settings_are_refused(
     written: Path, invoke: Invoke, flag: list[str]
 ) -> None:

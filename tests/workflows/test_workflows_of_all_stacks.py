@@ -18,8 +18,10 @@ from gpuform.stacks.ci_stacks import (
     group_by_environment,
     list_stacks_checklist,
     read_stacks,
+    reject_workflows_of_one_stack,
     render_stacks_workflows,
 )
+from gpuform.stacks.ci_upgrade import CiRecord, WorkflowSet
 from gpuform.stacks.ci_workflows import (
     READING_ENVIRONMENTS,
     WRITING_NAMES,
@@ -399,6 +401,76 @@ def test_a_second_project_adds_files_of_its_own_and_runs_beside_the_first(
         ]
         names += {name for name in own if name}
     assert len(names) == len(set(names)), "groups of two projects would stop each other"
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_a_project_at_the_root_of_the_repository_has_files_of_its_own(
+    root: Path, host: CodeHostName
+) -> None:
+    """Steps of the first project's jobs also run in the root."""
+    write_files(root, render_one(root, host, "network", "prod"), force=False)
+    settings = WorkflowSettings(host, "prod", "main", Clouds())
+    assert choose_label(Repository(root, root), settings, "top") == "top-prod"
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_stacks_whose_names_join_to_the_same_text_have_files_of_their_own(
+    root: Path, host: CodeHostName
+) -> None:
+    write_files(root, render_one(root, host, "network", "prod"), force=False)
+    paths: set[str] = set()
+    for project, stack in (("a-b", "c"), ("a", "b-c"), ("a", "b-c-drift")):
+        (root / "infra" / project).mkdir(exist_ok=True)
+        files = render_one(root, host, project, stack)
+        write_files(root, files, force=False)
+        assert not paths & files.keys()
+        assert render_one(root, host, project, stack).keys() == files.keys()
+        paths |= files.keys()
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_a_stack_keeps_its_files_when_those_of_the_first_project_are_gone(
+    root: Path, host: CodeHostName
+) -> None:
+    first = render_one(root, host, "network", "prod")
+    write_files(root, first, force=False)
+    second = render_one(root, host, "cluster", "prod")
+    write_files(root, second, force=False)
+    for path in first:
+        (root / path).unlink(missing_ok=True)
+    assert render_one(root, host, "cluster", "prod").keys() == second.keys()
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_a_stack_that_the_workflows_of_all_stacks_apply_gets_no_files_of_its_own(
+    root: Path, host: CodeHostName
+) -> None:
+    write_files(root, render(root, host), force=False)
+    with pytest.raises(EngineError, match="workflows of all stacks already apply cluster/prod"):
+        render_one(root, host, "cluster", "prod")
+    assert any("cluster-dev" in path for path in render_one(root, host, "cluster", "dev"))
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_workflows_of_one_stack_are_named_before_those_of_all_stacks_are_written(
+    root: Path, host: CodeHostName
+) -> None:
+    repository = Repository(root, root / "infra")
+    reject_workflows_of_one_stack(repository, host, read_order(root))
+    for project in ("network", "cluster"):
+        files = render_one(root, host, project, "prod")
+        write_files(root, files, force=False)
+        settings = WorkflowSettings(host, "prod", "main", Clouds())
+        CiRecord((WorkflowSet("1", settings, files),)).save(root / "infra" / project)
+    with pytest.raises(MultiStackError, match="plan and apply the same stacks") as raised:
+        reject_workflows_of_one_stack(repository, host, read_order(root))
+    names = raised.value.message.partition("stacks: ")[2].split(", ")
+    assert {"infra/network/.gpuform-ci.yaml", "infra/cluster/.gpuform-ci.yaml"} < set(names)
+    for name in names:
+        (root / name).unlink()
+    assert not [*root.glob(".github/workflows/*"), *root.glob(".gitlab*/*.yml")]
+    write_files(root, render(root, host), force=True)
+    reject_workflows_of_one_stack(repository, host, read_order(root))
 
 
 @pytest.mark.parametrize("host", WORKFLOW_HOSTS)

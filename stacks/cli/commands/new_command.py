@@ -288,11 +288,16 @@ def _choose_stack(session: Session, directory: Path, options: WorkflowOptions) -
 
 
 def _choose_stacks(session: Session, directory: Path, options: WorkflowOptions) -> _ChosenStacks:
-    """Return the settings of workflows for all stacks of the workspace around a folder."""
+    """Return the settings of workflows for all stacks of the workspace around a folder.
+
+    Raises:
+        MultiStackError: the repository has workflows of one of the stacks.
+    """
     from gpuform.stacks.ci_stacks import (  # noqa: PLC0415 - topologies, for --all alone
         group_by_environment,
         list_stacks_checklist,
         read_stacks,
+        reject_workflows_of_one_stack,
     )
 
     order = read_stacks(directory, session.environ)
@@ -304,6 +309,7 @@ def _choose_stacks(session: Session, directory: Path, options: WorkflowOptions) 
         StackSettings.load(stack.project, stack.stack).secrets_provider for stack in stacks
     ]
     forge = options.forge or _find_code_host(repository.root)
+    reject_workflows_of_one_stack(repository, forge, order)
     clouds = Clouds.from_urls((*backends, *providers))
     settings = WorkflowSettings(
         forge, options.stack, options.branch, clouds, options.rehearse, every_stack=True
@@ -328,7 +334,7 @@ def _reject_settings(session: Session) -> None:
     context = click.get_current_context()
     names = (
         *("forge", "branch", "backend", "rehearse", "force", "python", "name", "description"),
-        "every_stack",
+        *("every_stack", "runners"),
     )
     given = [
         name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
