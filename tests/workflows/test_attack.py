@@ -201,6 +201,32 @@ def test_a_hostile_branch_that_is_merged_passes_no_gate(
     assert list_volumes(emulator) == []
 
 
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
+def test_a_merged_change_that_is_not_hostile_is_applied_by_the_job_of_its_environment(
+    runner: GitHubRunner, emulator: Server
+) -> None:
+    root = runner.origin
+    (root / "network/gates.yaml").unlink()
+    commit_all(root, "Allow volumes")
+    git(root, "checkout", "-q", "-b", "feature")
+    (root / "network/__main__.py").write_text(VOLUME.replace("us-central-8", "us-east-2"))
+    head = commit_all(root, "Want a volume")
+    runner.unapproved.remove("gpuform-plan")
+    for job in ("changes", "plan", "fresh"):
+        assert runner.run_pull_request_job(job, head) == 0, runner.output[-1]
+    git(root, "checkout", "-q", "main")
+    git(root, "merge", "-q", "--no-ff", "-m", "Merge", "feature")
+    merge = git(root, "rev-parse", "HEAD")
+    runner.code_host.merged[merge] = head
+
+    for job in ("changes", "reviewed", "apply-dev"):
+        assert runner.run(job, "push", merge) == 0, runner.output[-1]
+    assert runner.run("apply-prod", "push", merge) == -1, "the plan changes nothing there"
+    assert len(list_volumes(emulator)) == 1
+
+
 def assert_nothing_secret(runner: GitHubRunner, text: str) -> None:
     for secrets in runner.environments.values():
         for value in secrets.values():
