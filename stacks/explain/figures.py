@@ -1,5 +1,4 @@
-"""Find the tests and repairs of nodes, and estimate what objects have cost, in all copies of the
-state.
+"""Find tests and repairs of nodes, and estimate costs of objects, from all copies of the state.
 
 A state has the results of the last run of a certification only: older ones are in its copies. A
 copy says how much an object used from one run to the next; prices are the present ones.

@@ -1,5 +1,4 @@
-"""List the keys and values that a place of a topology accepts, and describe types of fields in
-words.
+"""List the keys and values that a place of a topology accepts, and describe types of fields.
 
 `topology_text` completes and describes words with this module; the models of the schemas are the
 source. The pages of the documentation describe fields in the same words.

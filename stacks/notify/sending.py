@@ -1,5 +1,4 @@
-"""Find what rules may report about a state, and send it through Apprise, each once while nothing
-changes.
+"""Find what rules may report about a state, and send it through Apprise, once until it changes.
 
 The reports of operations call `list_state_occurrences` with the state at their end. What was
 reported is a record beside the stack's state, so that a job on any machine knows it. The record has

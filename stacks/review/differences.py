@@ -1,5 +1,4 @@
-"""Find what changes in a plan: differences inside values, names alone, and options without a
-property.
+"""Find what changes in a plan: parts of values, only a name or stack, options without a property.
 
 Differences are laid out as rows. `find_renames` and `find_option_changes` find what no property
 shows.

@@ -1,5 +1,4 @@
-"""Merge the instances of a Terraform module into one module, and build the entries that include its
-file.
+"""Merge the instances of a Terraform module into one, and build the entries that include its file.
 
 `module_files` calls `ModuleMerger` with the entries and outputs of all instances: values in which
 instances differ become inputs. `ModuleEntryBuilder` builds one entry with `for_each` for a module

@@ -1,9 +1,7 @@
-"""Read and edit a stack's settings, Pulumi.<stack>.yaml: configuration, parts of its values by
-path, and secrets provider.
+"""Read and edit a stack's settings, Pulumi.<stack>.yaml: configuration and secrets provider.
 
-`Workspace`, operations and the `config` commands call this module; `yaml_text` edits the file.
-
-A path is like `servers[0].name`. The `config` commands call this module.
+`Workspace`, operations and the `config` commands call this module; `yaml_text` edits the file. They
+change parts of a value by a path like `servers[0].name`.
 """
 
 import json
