@@ -74,7 +74,7 @@ RESOLUTION_S: Final = 60.0
 """How long each wait of a run lasts at least: the more polls, the slower is a rehearsal."""
 LONGEST_SKIP_S: Final = 300.0
 """How long a wait lasts at most while no object of the emulator changes."""
-MOST_ADVISED: Final = 6
+MOST_ADVISED: Final = 4
 """For how many resources alternatives are rehearsed, whatever the number of processes.
 
 An alternative takes as long as the plan itself, and again for each hazard that it may avoid.

@@ -32,11 +32,14 @@ def bring_up_scenario(bring_up: BringUp, scenario: Any, *, is_twin: bool) -> lis
     return bring_up(topologies, changes, tuple(scenario.get("allow", ())))
 
 
-def rehearse_scenario(bring_up: BringUp, name: str, *, is_twin: bool) -> Rehearsal:
-    """Rehearse the plan of a scenario with one stack, or of its twin."""
+def rehearse_scenario(
+    bring_up: BringUp, name: str, *, is_twin: bool, with_all: bool = False
+) -> Rehearsal:
+    """Rehearse the plan of a scenario with one stack, or of its twin, perhaps with all hazards."""
     scenario = SCENARIOS[name]
     (planned,) = bring_up_scenario(bring_up, scenario, is_twin=is_twin)
-    hazards = tuple(HazardKind(kind) for kind in scenario.get("hazards", HazardKind))
+    chosen = HazardKind if with_all else scenario.get("hazards", HazardKind)
+    hazards = tuple(HazardKind(kind) for kind in chosen)
     # One process: each further one creates the objects of the state again.
     options = RehearsalOptions(hazards=hazards, jobs=1, allow=tuple(scenario.get("allow", ())))
     return rehearse(planned.stack, planned.plan, options)
@@ -61,16 +64,41 @@ def test_the_planted_hazard_is_the_worst(bring_up: BringUp, name: str) -> None:
     assert not rehearsal.differences
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", OF_ONE_STACK)
+def test_only_the_named_hazards_hurt_more_than_the_planted_one(
+    bring_up: BringUp, name: str
+) -> None:
+    scenario = SCENARIOS[name]
+
+    rehearsal = rehearse_scenario(bring_up, name, is_twin=False, with_all=True)
+
+    kinds = list(dict.fromkeys(str(outcome.hazard.kind) for outcome in rehearsal.outcomes))
+    assert set(kinds[: kinds.index(scenario["worst"])]) == set(scenario.get("worse", ()))
+
+
 @pytest.mark.parametrize("name", OF_ONE_STACK)
 def test_the_twin_without_the_hazard_is_quiet(bring_up: BringUp, name: str) -> None:
     rehearsal = rehearse_scenario(bring_up, name, is_twin=True)
 
-    losses = [
+    assert list_losses(rehearsal) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", OF_ONE_STACK)
+def test_the_twin_is_quiet_under_all_hazards(bring_up: BringUp, name: str) -> None:
+    rehearsal = rehearse_scenario(bring_up, name, is_twin=True, with_all=True)
+
+    assert list_losses(rehearsal) == []
+
+
+def list_losses(rehearsal: Rehearsal) -> list[tuple[object, ...]]:
+    """Return the outcomes in which GPUs, jobs or data are lost."""
+    return [
         (item.hazard.description, item.lost_gpus, item.jobs_ended, item.data_lost)
         for item in rehearsal.outcomes
         if item.lost_gpus or item.jobs_ended or item.data_lost
     ]
-    assert losses == []
 
 
 @pytest.mark.parametrize("is_twin", [False, True])
