@@ -28,7 +28,17 @@ from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.gates.file import STACKS_FILE
 
 _AREA: Final = "ci"
-_SECRET: Final = re.compile(rf"\b(?:secrets|vars)\.({'|'.join(WRITING_NAMES)})(?!\w)")
+# YAML doubles the quotes of `secrets['NAME']` in a text that it quotes.
+_SECRET: Final = re.compile(
+    rf"\b(?:secrets|vars)(?:\.|\['+)({'|'.join(WRITING_NAMES)})(?!\w)", re.IGNORECASE
+)
+_ANY_SECRET: Final = re.compile(r"\$\{\{[^}]*\bsecrets\b", re.IGNORECASE)
+_ALL_SECRETS: Final = re.compile(
+    r"\$\{\{[^}]*\bsecrets\b(?!\.|\[')|(?m:^[- ]*secrets: inherit$)", re.IGNORECASE
+)
+_PLANNING: Final = re.compile(
+    r'gpuform (?:-C \S+ )?(?:preview|up|destroy|refresh|join|plan-part(?! --waves)|"\$plan")(?!\S)'
+)
 _WRITE_AGAIN: Final = "write the workflows again: `gpuform new ci --force`"
 _OWNERS_FILES: Final = ("CODEOWNERS", ".github/CODEOWNERS", ".gitlab/CODEOWNERS", "docs/CODEOWNERS")
 
@@ -63,17 +73,34 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
     yield from _examine_owners(root, folders)
 
 
+class _CiLoader(yaml.SafeLoader):
+    """Read tags of a code host, such as GitLab's `!reference`, as None."""
+
+
+_CiLoader.add_multi_constructor("!", lambda _loader, _suffix, _node: None)
+
+
+def _load_document(text: str) -> dict[str, Any]:
+    """Return the mapping in the text of a workflow; empty for anything else. Raises YAMLError."""
+    document = yaml.load(text, _CiLoader)  # noqa: S506 - safe: tags give None
+    return document if isinstance(document, dict) else {}
+
+
 def _examine_github_jobs(file: Path) -> Iterator[Finding]:
     """Yield a finding for each job of a workflow: which writing keys it gets, and its gates."""
     content = file.read_text(encoding="utf-8")
-    jobs: dict[str, Any] = (yaml.safe_load(content) or {}).get("jobs", {})
+    document = _load_document(content)
     # All secrets of the workflows of `new ci --all` are in environments.
-    is_of_all_stacks = "preview --all" in content
-    for name, job in jobs.items():
-        text = yaml.safe_dump(job, width=10_000)
+    is_of_all_stacks = "preview --all" in content or "gpuform join" in content
+    for name, job in (document.get("jobs") or {}).items():
+        text = yaml.safe_dump([document.get("env"), job], width=10_000)
         names = sorted(set(_SECRET.findall(text)))
+        if _ALL_SECRETS.search(text):
+            names.append("all secrets")
         label = f"{file.name}: job {name}"
         environment = job.get("environment")
+        if isinstance(environment, dict):
+            environment = environment.get("name")
         if environment in READING_ENVIRONMENTS and names:
             text = f"{label} is in the environment {environment}, and gets {', '.join(names)}"
             yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
@@ -82,19 +109,19 @@ def _examine_github_jobs(file: Path) -> Iterator[Finding]:
         elif names:
             text = f"{label} is in no environment, and gets {', '.join(names)}"
             yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
-        elif "secrets." not in text:
+        elif not _ANY_SECRET.search(text):
             yield Finding(_AREA, Level.OK, f"{label} gets no secret")
         elif is_of_all_stacks:
             text = f"{label} gets secrets of the repository, which any branch can read"
             yield Finding(_AREA, Level.PROBLEM, text, "move them into an environment")
         else:
             yield Finding(_AREA, Level.OK, f"{label} gets read-only keys alone")
-        yield from _examine_gates(label, job.get("steps"))
+        yield from _examine_gates(label, [step.get("run") for step in job.get("steps") or ()])
 
 
 def _examine_gitlab_jobs(file: Path) -> Iterator[Finding]:
     """Yield whether jobs outside of an environment get read-only keys, and a finding on gates."""
-    document: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    document = _load_document(file.read_text(encoding="utf-8"))
     # A further project of a repository has defaults of its own.
     defaults = {
         name: value
@@ -113,13 +140,21 @@ def _examine_gitlab_jobs(file: Path) -> Iterator[Finding]:
             yield from _examine_gates(f"{file.name}: job {name}", job.get("script"))
 
 
-def _examine_gates(label: str, steps: object) -> Iterator[Finding]:
+def _examine_gates(label: str, script: object) -> Iterator[Finding]:
     """Yield a problem if a job plans or applies with the gates of the change itself."""
-    lines = yaml.safe_dump(steps, width=10_000).splitlines()
-    planning = re.compile(r'gpuform (?:preview|up|destroy|refresh|"\$plan")')
-    if any(planning.search(line) and "--gates-from" not in line for line in lines):
+    commands = _iterate_commands(script)
+    if any(_PLANNING.search(command) and "--gates-from" not in command for command in commands):
         text = f"{label} is judged by the gates of the change itself"
         yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+
+
+def _iterate_commands(script: object) -> Iterator[str]:
+    """Yield the commands of a script, which is a text or a list of scripts."""
+    if isinstance(script, str):
+        yield from re.split(r"\n|;|&&|\|\|", script.replace("\\\n", " "))
+    elif isinstance(script, list):
+        for part in script:
+            yield from _iterate_commands(part)
 
 
 def _examine_versions(folder: Path) -> Iterator[Finding]:

@@ -306,16 +306,38 @@ def test_doctor_finds_no_problem_in_the_written_files(root: Path, host: CodeHost
     ("old", "new", "problem"),
     [
         ("secrets.TOGETHER_API_KEY_READ_ONLY", "secrets.TOGETHER_API_KEY", "gpuform-plan, and"),
+        ("secrets.TOGETHER_API_KEY_READ_ONLY", "secrets['TOGETHER_API_KEY']", "gpuform-plan, and"),
+        ("secrets.TOGETHER_API_KEY_READ_ONLY", "toJSON(secrets)", "and gets all secrets"),
+        ("jobs:\n", "jobs:\n  all: {uses: ./a.yml, secrets: inherit}\n", "and gets all secrets"),
+        ("\nenv:\n", "\nenv:\n  KEY: ${{ secrets.TENSORONE_API_KEY }}\n", "job changes is in no"),
+        ("environment: gpuform-prod\n", "environment: {name: gpuform-watch}\n", "watch, and gets"),
         ("    environment: gpuform-plan\n", "", "gets secrets of the repository"),
         ("    environment: gpuform-prod\n", "", "is in no environment, and gets"),
         (" --gates-from 'origin/main'", "", "is judged by the gates of the change itself"),
+        ("gpuform join --gates-from 'origin/main'", "gpuform join", "job plan is judged by"),
+        (" --rehearse --gates-from 'origin/main'", "", "job plan-1 is judged by"),
+        ("rm -f plan.json\n", "gpuform -C x up; true --gates-from a\t\n", "job plan is judged by"),
     ],
 )
 def test_doctor_finds_what_an_edit_opens(root: Path, old: str, new: str, problem: str) -> None:
-    files = {path: text.replace(old, new) for path, text in render(root, "github").items()}
-    write_files(root, files, force=False)
+    rendered = render(root, "github", rehearses=True, runners=8)
+    assert any(old in text for text in rendered.values())
+    write_files(
+        root, {path: text.replace(old, new) for path, text in rendered.items()}, force=False
+    )
     problems = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
     assert any(problem in text for text in problems), problems
+
+
+def test_doctor_reads_what_other_jobs_of_a_repository_may_contain(root: Path) -> None:
+    write_files(root, render(root, "gitlab"), force=False)
+    with (root / ".gitlab-ci.yml").open("a") as file:
+        file.write("lint:\n  script:\n    - !reference [.lint, script]\n    - [make, lint]\n")
+    (root / ".github/workflows").mkdir(parents=True)
+    (root / ".github/workflows/gpuform-mine.yml").write_text("on: push\njobs:\n")
+    (root / ".github/workflows/gpuform-empty.yml").write_text("- a\n")
+    problems = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
+    assert problems == []
 
 
 def test_on_many_runners_there_is_a_matrix_for_each_wave_of_stacks(root: Path) -> None:
