@@ -179,8 +179,10 @@ def format_error_message(response: "httpx.Response", token: str) -> str:
         for name in ("message", "error", "errors")
         for error_text in iterate_error_texts(fields.get(name))
     ]
-    # An error text may quote the request with its token.
-    redacted_message = Redactor([token]).redact(": ".join(dict.fromkeys(messages)))
+    # An error text may quote the request: Basic encodes the token, and EMAIL:TOKEN has two parts.
+    authorization = response.request.headers.get("authorization", "")
+    secrets = {token, token.rpartition(":")[2], authorization.rpartition(" ")[2]} - {""}
+    redacted_message = Redactor(secrets).redact(": ".join(dict.fromkeys(messages)))
     line = escape_invisible(" ".join(redacted_message.split()))
     return line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[:MAX_MESSAGE_LENGTH]}..."
 

@@ -11,9 +11,11 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal, Self
 
+from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import GpuformError, NotFound, ServerError, UnknownOutcome
 from gpuform.stacks.code_hosts.azure_devops import AzureDevOps
 from gpuform.stacks.code_hosts.bitbucket import Bitbucket
@@ -29,6 +31,7 @@ from gpuform.stacks.code_hosts.review_target import (
     ReviewTarget,
     read_token,
 )
+from gpuform.stacks.engine.state.checkpoint import format_timestamp
 from gpuform.stacks.review.facts import Review
 
 STAMP_PATTERN: Final = re.compile(
@@ -36,6 +39,8 @@ STAMP_PATTERN: Final = re.compile(
     r"verdict=([\w-]+)(?: -->|\))"
 )
 STATUS_KEY: Final = "gpuform"
+MAX_CLOCK_DIFFERENCE_S: Final = 3600.0
+"""How far the clock of the job that planned may be ahead of ours."""
 
 
 _CODE_HOST_CLASSES: Final[Mapping[CodeHostName, type[CommentApi[Any]]]] = {
@@ -135,8 +140,13 @@ class Stamp:
         return f"<!-- {facts} -->" if renders_html else f"[//]: # ({facts})"
 
     def is_older_than(self, other: "Stamp") -> bool:
-        """Return True if the plans of `other` are known to be newer."""
-        return bool(self.made) and self.made < other.made
+        """Return True if the plans of `other` are known to be newer.
+
+        A time in the future is not believed: a forged one would keep every later review away.
+        """
+        latest = get_current_context().clock.now() + MAX_CLOCK_DIFFERENCE_S
+        latest_text = format_timestamp(datetime.fromtimestamp(latest, UTC))
+        return bool(self.made) and self.made < other.made <= latest_text
 
 
 def _compute_digest(text: str) -> str:

@@ -5,6 +5,7 @@ import traceback
 from email.utils import formatdate
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import SecretStr
 from support.servers.code_host import TOKEN, Fault
@@ -21,7 +22,7 @@ from gpuform.providers.errors import (
 )
 from gpuform.stacks.code_hosts.azure_devops import AzureDevOps
 from gpuform.stacks.code_hosts.bitbucket import Bitbucket
-from gpuform.stacks.code_hosts.client import CodeHostClient
+from gpuform.stacks.code_hosts.client import CodeHostClient, format_error_message
 from gpuform.stacks.code_hosts.github import GitHubComment
 
 NOTES = "/repos/o/r/issues/12/comments"
@@ -186,6 +187,15 @@ def test_the_token_is_in_no_error_no_log_and_no_representation(
         texts += ["".join(traceback.format_exception(error)), repr(vars(error))]
     assert "[secret]" in "".join(texts)
     assert TOKEN not in "".join(texts) + caplog.text
+
+
+def test_no_part_and_no_encoding_of_a_token_is_in_an_error() -> None:
+    token = "ada@example.org:ATATT-secret-of-tests"
+    headers = Bitbucket.create_headers(token)
+    message = f"bad {headers['Authorization']} of ATATT-secret-of-tests"
+    request = httpx.Request("GET", "https://api.bitbucket.org/2.0/user", headers=headers)
+    response = httpx.Response(401, json={"message": message}, request=request)
+    assert format_error_message(response, token) == "bad Basic [secret] of [secret]"
 
 
 def test_a_redirect_to_a_stored_file_is_followed_without_the_token(

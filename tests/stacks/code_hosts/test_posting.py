@@ -102,6 +102,16 @@ def test_an_older_plan_does_not_replace_a_newer_one(
     assert post_outcome(code_host, review(made_at="")) == "edited", "of an unknown time"
 
 
+@pytest.mark.parametrize("time", ["2999-01-01T00:00:00Z", "z"])
+def test_a_comment_of_a_plan_from_the_future_is_replaced(
+    code_host: CodeHost, server: Server, review: Make, time: str
+) -> None:
+    """Programs of a branch may write comments by the token of their job."""
+    post_outcome(code_host, review(made_at=time))
+    assert post_outcome(code_host, review(destroys=8)) == "edited"
+    assert f"made={time}" not in list_bodies(server)[0]
+
+
 def test_two_jobs_adding_at_once_leave_one_comment(
     code_host: CodeHost, server: Server, review: Make
 ) -> None:
