@@ -206,14 +206,18 @@ class _ShareRehearsal:
     @classmethod
     def prepare(cls, spec: RehearsalSpec, server: Server) -> "_ShareRehearsal":
         """Create the stack and its objects on the emulator, with the jobs that the plan names."""
-        first = LaterStack(spec.case, spec.options, spec.name, frozenset())
+        parts = [LaterStack(spec.case, spec.options, spec.name, frozenset()), *spec.later]
         runs: list[StackRun] = []
         emulator_ids: Mapping[str, str] = {}
-        for part in (first, *spec.later):
+        # Objects need those of the stacks that their own one reads, which are destroyed last.
+        is_destroy = spec.options.operation == "destroy"
+        for part in reversed(parts) if is_destroy else parts:
             stack = CaseStack(part.case, lambda _plan: None)
             selected = stack.prepare(server, emulator_ids)
             emulator_ids = stack.emulator_ids
             runs.append(StackRun(selected, part.options, part.name, part.dependencies))
+        if is_destroy:
+            runs.reverse()
         failed_nodes = _break_nodes(spec, server, [run.selected for run in runs])
         jobs = list(_start_known_jobs(server, spec.plan))
         folder = spec.case.folder

@@ -35,20 +35,14 @@ _MAX_LISTED: Final = 5
 def render_rehearsal(rehearsal: Rehearsal | None, paint: Paint = PLAIN) -> Iterator[str]:
     """Yield the section of a rehearsal; nothing for None."""
     if rehearsal is not None:
-        is_harmful = bool(rehearsal.harmful) or rehearsal.undisturbed.has_failed
-        verdict = escape_invisible(format_verdict(rehearsal))
-        yield paint("bold", f"{TITLE}:") + " " + paint("remove" if is_harmful else "", verdict)
+        yield _format_title(TITLE, rehearsal, paint)
         for item in format_outcomes(rehearsal):
             yield from (f"    {escape_invisible(line)}" for line in item.split("\n"))
 
 
 def render_all_hazards(rehearsal: Rehearsal, paint: Paint = PLAIN) -> Iterator[str]:
     """Yield a rehearsal with all hazards, a line for each harmless one, and what it assumes."""
-    usual = rehearsal.undisturbed
-    label = f"{TITLE} with {_name_stacks(rehearsal)}:"
-    is_harmful = bool(rehearsal.harmful) or usual.has_failed
-    verdict = escape_invisible(format_verdict(rehearsal))
-    yield paint("bold", label) + " " + paint("remove" if is_harmful else "", verdict)
+    yield _format_title(f"{TITLE} with {_name_stacks(rehearsal)}", rehearsal, paint)
     for line in _format_undisturbed(rehearsal):
         yield f"    {escape_invisible(line)}"
     for outcome in rehearsal.harmful:
@@ -70,6 +64,13 @@ def render_all_hazards(rehearsal: Rehearsal, paint: Paint = PLAIN) -> Iterator[s
     yield from (f"    {assumption}" for assumption in ASSUMPTIONS)
 
 
+def _format_title(label: str, rehearsal: Rehearsal, paint: Paint) -> str:
+    """Return the first line of a rehearsal, with a coloured verdict unless nothing is lost."""
+    is_quiet = not (rehearsal.harmful or rehearsal.differences or rehearsal.undisturbed.has_failed)
+    verdict = escape_invisible(format_verdict(rehearsal))
+    return paint("bold", f"{label}:") + " " + paint("" if is_quiet else "remove", verdict)
+
+
 def _name_stacks(rehearsal: Rehearsal) -> str:
     """Return the rehearsed stack, or the stacks that were rehearsed together."""
     if rehearsal.project:
@@ -79,13 +80,18 @@ def _name_stacks(rehearsal: Rehearsal) -> str:
 
 
 def format_verdict(rehearsal: Rehearsal) -> str:
-    """Return the sum of a rehearsal: `nothing is lost`, or how many hazards do harm."""
+    """Return the sum of a rehearsal: `nothing is lost`, or how many hazards do harm.
+
+    A rehearsal of something else than the plan does not show that nothing is lost.
+    """
     usual = rehearsal.undisturbed
     if usual.has_failed:
         return "the run fails even if nothing goes wrong"
     if count := len(rehearsal.harmful):
         verb = "does" if count == 1 else "do"
         return f"{count} of {counted(len(rehearsal.outcomes) - 1, 'hazard')} {verb} harm"
+    if rehearsal.differences:
+        return "unknown: the emulator plans something else"
     # A reader may take the GPUs that the plan deletes for lost.
     exception = " but what the plan deletes" if "delete" in rehearsal.actions.values() else ""
     return (

@@ -168,31 +168,39 @@ def _rehearse_all(
     from gpuform.stacks.cli.opening import select_stack  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.stack_selection import order_stacks  # noqa: PLC0415 - as above
     from gpuform.stacks.multi_stack import sort_by_dependencies  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.multi_stack.applied_parts import (  # noqa: PLC0415 - as above
+        find_apply_order,
+        format_stack_name,
+        select_planned_names,
+    )
     from gpuform.stacks.operations.plans.plan_file import read_stacks_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.rehearsing import PlannedStack  # noqa: PLC0415 - as above
 
     as_json, emulate = flags
-    order, names = order_stacks(session, filters, runs_programs=True)
+    order, chosen_names = order_stacks(session, filters, runs_programs=True)
     if plan_file is not None:
         stacks_plan = read_stacks_plan(plan_file)
+        names = select_planned_names(
+            plan_file, stacks_plan, order.workspace, "update", chosen_names
+        )
     else:
-        made_plan = plan_all_stacks(order, names, session, options.allow, emulate=emulate)
+        made_plan = plan_all_stacks(order, chosen_names, session, options.allow, emulate=emulate)
         if made_plan is None:
             return FAILED
-        stacks_plan = made_plan
-    plans = {f"{plan.project}/{plan.stack}": plan for plan in stacks_plan.plans}
+        stacks_plan, names = made_plan, [format_stack_name(plan) for plan in made_plan.plans]
+    plans = {format_stack_name(plan): plan for plan in stacks_plan.plans}
+    apply_order = find_apply_order(order.workspace, {name: plans[name] for name in names})
     planned = []
     # Also through stacks whose plans change nothing.
     needed: dict[str, frozenset[str]] = {}
-    for name in sort_by_dependencies(order.dependencies):
-        direct = frozenset(order.dependencies[name])
+    for name in sort_by_dependencies(apply_order):
+        direct = frozenset(apply_order[name])
         needed[name] = direct.union(*(needed.get(other, frozenset()) for other in direct))
-        plan = plans.get(name) if name in names else None
-        if plan is not None and plan.has_changes:
+        if plans[name].has_changes:
             stack = order.workspace.stacks[name]
             selected = select_stack(session, stack.open_workspace(session.environ), stack.stack)
-            planned.append(PlannedStack(selected, plan, needed[name]))
-    rehearsals = _rehearse_planned_stacks(session, planned, options)
+            planned.append(PlannedStack(selected, plans[name], needed[name]))
+    rehearsals, is_complete = _rehearse_planned_stacks(session, planned, options)
     if as_json:
         result = StacksRehearsal(rehearsals=tuple(rehearsals))
         session.screen.write(result.model_dump_json(indent=2) + "\n")
@@ -200,22 +208,22 @@ def _rehearse_all(
         session.screen.print("No plan changes anything: there is nothing to rehearse.")
     elif rehearsals:
         _print_rehearsals(session, rehearsals)
-    return FAILED if planned and not rehearsals else SUCCESS
+    return SUCCESS if is_complete else FAILED
 
 
 def _rehearse_planned_stacks(
     session: Session, planned: "list[PlannedStack]", options: "RehearsalOptions"
-) -> "list[Rehearsal]":
+) -> "tuple[list[Rehearsal], bool]":
     """Return one rehearsal of all stacks, or of each one where they cannot be played together.
 
-    Stacks that cannot be played are named on stderr.
+    Stacks that cannot be played are named on stderr. Also return whether there are none of these.
     """
     from gpuform.stacks.rehearsing import RehearsalError, rehearse_together  # noqa: PLC0415 - as above
     from gpuform.stacks.rehearsing import rehearse as rehearse_plan  # noqa: PLC0415 - as above
 
     if len(planned) > 1:
         try:
-            return [rehearse_together(planned, options)]
+            return [rehearse_together(planned, options)], True
         except RehearsalError as error:
             session.screen.warn(f"warning: each stack is rehearsed alone: {error.message}")
     rehearsals = []
@@ -227,7 +235,7 @@ def _rehearse_planned_stacks(
             if len(planned) == 1:
                 raise
             session.screen.warn(f"warning: {item.plan.project}/{error.message}")
-    return rehearsals
+    return rehearsals, len(rehearsals) == len(planned)
 
 
 def _make_plan(

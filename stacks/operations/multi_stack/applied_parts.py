@@ -55,7 +55,8 @@ def select_planned_names(
     """Return the chosen stacks of the saved plan of the file `path`.
 
     Raises:
-        PlanRefused: the plan belongs to another workspace or operation (an update takes any).
+        PlanRefused: the plan belongs to another workspace or operation (an update takes any), or
+            has none of the chosen stacks.
     """
     names = [format_stack_name(plan) for plan in saved_plan.plans]
     missing = [name for name in names if name not in workspace.stacks]
@@ -71,7 +72,13 @@ def select_planned_names(
             f"{path} is a plan of another operation: {planned}",
             hint=f"apply it with `gpuform up --all --plan {path}`",
         )
-    return [name for name in names if name in chosen_names]
+    selected_names = [name for name in names if name in chosen_names]
+    if not selected_names:
+        raise PlanRefused(
+            f"{path} has a plan of none of the chosen stacks",
+            hint=f"its stacks are {', '.join(names)}",
+        )
+    return selected_names
 
 
 def require_upstream_applied(

@@ -40,7 +40,7 @@ from gpuform.stacks.operations.multi_stack.stack_process import (
     TaskResult,
     find_interpreters,
 )
-from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
+from gpuform.stacks.operations.plans.plan_file import read_stacks_plan, write_plan
 from gpuform.stacks.operations.runs.callbacks import Interruptions
 from gpuform.stacks.operations.runs.options import ReportSubject, RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
@@ -255,7 +255,10 @@ class _MultiStackRun:
             options.gates_from,
         )
         if self.saved_plan is not None and not options.preview_only:
-            plan = self._select_plans(plan)
+            selected_plans = tuple(
+                item for item in plan.plans if format_stack_name(item) in self.names
+            )
+            plan = plan.model_copy(update={"plans": selected_plans})
         self.callbacks.show_plan(plan)
         stop_reason = self._find_stop_reason(plan)
         if options.preview_only:
@@ -355,21 +358,6 @@ class _MultiStackRun:
         is_complete = all(result.code == 0 for result in results.values())
         reason = ExitReason.SUCCEEDED if is_complete else ExitReason.FAILED
         return MultiStackResult(reason, plan, results)
-
-    def _select_plans(self, plan: StacksPlan) -> StacksPlan:
-        """Return the saved plan reduced to the chosen stacks.
-
-        Raises:
-            PlanRefused: no planned stack is chosen.
-        """
-        selected_plans = tuple(
-            stack_plan for stack_plan in plan.plans if format_stack_name(stack_plan) in self.names
-        )
-        if not selected_plans:
-            raise PlanRefused(
-                f"{self.options.run.plan} contains none of the stacks that --filter selects"
-            )
-        return plan.model_copy(update={"plans": selected_plans})
 
     def _find_stop_reason(self, plan: StacksPlan) -> ExitReason | None:
         """Return POLICY_VIOLATION or UNCHECKED if gates or skipped checks stop the plan.

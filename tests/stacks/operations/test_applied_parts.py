@@ -187,6 +187,8 @@ def test_a_plan_of_another_workspace_or_operation_is_refused(
 ) -> None:
     selected = select_planned_names(PATH, build_plan(), workspace, "update", ["report/dev"])
     assert selected == ["report/dev"]
+    with pytest.raises(EngineError, match="has a plan of none of the chosen stacks"):
+        select_planned_names(PATH, build_plan(), workspace, "update", ["volumes/dev"])
     with pytest.raises(EngineError, match="is a plan of another operation: destroy"):
         select_planned_names(PATH, build_plan("destroy"), workspace, "refresh", NAMES)
     lone = MultiStackWorkspace(workspace.root, {"report/dev": workspace.stacks["report/dev"]})

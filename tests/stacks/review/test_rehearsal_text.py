@@ -71,6 +71,14 @@ def test_the_verdict_of_a_plan_that_deletes_excepts_what_it_deletes() -> None:
     assert format_verdict(rehearsal) == "nothing is lost but what the plan deletes"
 
 
+def test_the_verdict_of_another_plan_than_the_rehearsed_one_is_unknown() -> None:
+    difference = "clusters.train: the plan says update, the emulator plans replace"
+    rehearsal = build_rehearsal(build_outcome(HazardKind.KILLED), differences=(difference,))
+    title, reason, *_ = render_rehearsal(rehearsal)
+    assert title == "If something goes wrong: unknown: the emulator plans something else"
+    assert reason == f"    the rehearsal differs from the plan: {difference}"
+
+
 def test_harm_is_listed_with_its_remedy_the_worst_first() -> None:
     assert list(render_rehearsal(HARMFUL)) == [
         "If something goes wrong: 2 of 3 hazards do harm",
