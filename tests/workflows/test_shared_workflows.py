@@ -23,7 +23,14 @@ PLAN = ROOT / ".github/workflows/plan.yml"
 COMPONENT = ROOT / "templates/plan/template.yml"
 REPOSITORY = Repository(Path("/r"), Path("/r/infra"))
 CLOUDS = Clouds(("s3", "gs", "azblob"))
-INPUTS = {"stack": "prod", "directory": "infra", "branch": "main", "stage": "test", "image": "i"}
+INPUTS = {
+    "stack": "prod",
+    "directory": "infra",
+    "branch": "main",
+    "suffix": "",
+    "stage": "test",
+    "image": "i",
+}
 
 
 def render(code_host: Any, path: str) -> Any:
@@ -59,11 +66,14 @@ def test_the_reusable_workflow_has_the_jobs_that_gpuform_writes() -> None:
         ]
 
 
+OWN_JOB = ' --job "gpuform-plan$SUFFIX"'
+
+
 def list_commands(job: Any) -> list[str]:
     """Return the gpuform commands of a job of GitHub's, with the names of the written workflow."""
     scripts = "\n".join(step.get("run", "") for step in job["steps"])
     lines = [line.strip() for line in scripts.splitlines() if line.strip().startswith("gpuform")]
-    names = {'"$STACK"': "'prod'", '"origin/$BRANCH"': "'origin/main'"}
+    names = {'"$STACK"': "'prod'", '"origin/$BRANCH"': "'origin/main'", OWN_JOB: ""}
     for placeholder, name in names.items():
         lines = [line.replace(placeholder, name) for line in lines]
     return lines
@@ -125,13 +135,29 @@ def test_the_component_has_the_jobs_that_gpuform_writes() -> None:
         job, expected = component[name], written[name]
         assert job["rules"] == expected["rules"]
         commands, expected_commands = (
-            [line.replace("infra/plan.json", "plan.json") for line in jobs["script"]]
+            [
+                line.replace("infra/plan.json", "plan.json").removesuffix(" --job 'gpuform-plan'")
+                for line in jobs["script"]
+            ]
             for jobs in (job, expected)
         )
         assert [line.replace("'plan.json'", "plan.json") for line in expected_commands] == [
             line for line in commands if "cp plan.json" not in line
         ]
     assert component["gpuform-plan"]["artifacts"]["paths"] == ["plan.json"]
+
+
+def test_a_second_stack_has_jobs_and_artifacts_of_its_own() -> None:
+    first, second = load_component(), load_component(suffix="-dev", stack="dev")
+    assert not first.keys() & second.keys()
+    fresh = second["gpuform-fresh-dev"]
+    assert fresh["extends"] in second
+    assert fresh["needs"][0]["job"] in second
+    assert any("--job 'gpuform-plan-dev'" in line for line in fresh["script"])
+    jobs = yaml.safe_load(PLAN.read_text())["jobs"]
+    names = [jobs["plan"]["concurrency"]["group"], jobs["plan"]["steps"][-1]["with"]["name"]]
+    assert all(name.startswith("gpuform-plan${{ inputs.suffix }}-") for name in names)
+    assert any(step.get("run", "").endswith(OWN_JOB) for step in jobs["fresh"]["steps"])
 
 
 @pytest.mark.slow
@@ -150,7 +176,7 @@ def test_the_component_declares_its_inputs() -> None:
     assert inputs.keys() == INPUTS.keys()
     assert [name for name, field in inputs.items() if "default" not in field] == ["stack"]
     assert set(re.findall(r"inputs\.(\w+)", jobs)) == inputs.keys()
-    for name in ("stack", "directory", "branch"):
+    for name in ("stack", "directory", "branch", "suffix"):
         assert not re.fullmatch(inputs[name]["regex"], "a'; curl evil")
 
 

@@ -437,7 +437,7 @@ def write_shared_jobs(repository: Path, host: str) -> None:
     root = Path(__file__).parents[2]
     if host == "github":
         text = (root / ".github/workflows/plan.yml").read_text()
-        inputs = {"stack": "prod", "directory": "infra", "branch": "main"}
+        inputs = {"stack": "prod", "directory": "infra", "branch": "main", "suffix": "-dev"}
         for name, value in inputs.items():
             text = text.replace(f"${{{{ inputs.{name} }}}}", value)
         text = text.replace("${{ inputs.backend }}", "${{ vars.PULUMI_BACKEND_URL }}")
@@ -450,7 +450,8 @@ def write_shared_jobs(repository: Path, host: str) -> None:
         path.write_text(yaml.safe_dump(workflow))
         return
     text = (root / "templates/plan/template.yml").read_text().partition("\n---\n")[2]
-    for name, value in {"stack": "prod", "directory": "infra", "branch": "main"}.items():
+    inputs = {"stack": "prod", "directory": "infra", "branch": "main", "suffix": ""}
+    for name, value in inputs.items():
         text = text.replace(f"$[[ inputs.{name} ]]", value)
     workflow = yaml.safe_load(text)
     own = {"workflow": {"rules": [{"if": "$CI_COMMIT_SHA == $CI_COMMIT_SHA"}]}}

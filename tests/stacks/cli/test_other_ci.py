@@ -113,9 +113,9 @@ def read_jenkins_pipeline() -> Pipeline:
 
 def read_atlantis_workflow() -> Pipeline:
     workflow = yaml.safe_load(FILES["repos.yaml"])["workflows"]["gpuform"]
-    plan, review = (step["run"] for step in workflow["plan"]["steps"])
+    _fetch, plan, review = (step["run"] for step in workflow["plan"]["steps"])
     (apply,) = (step["run"] for step in workflow["apply"]["steps"])
-    variables = {"WORKSPACE": "prod", "PLANFILE": "prod.tfplan"}
+    variables = {"WORKSPACE": "prod", "PLANFILE": "prod.tfplan", "BASE_BRANCH_NAME": "main"}
     return Pipeline([], [plan["command"], review], [apply], variables)
 
 
@@ -203,6 +203,16 @@ def test_the_steps_of_a_pipeline_post_a_plan_and_apply_it_after_the_approval(
     assert len(served_host.comments) == (name != "atlantis"), "none after the merge"
     assert "2 created" in run_scripts(repository, pipeline.applying, address)
     assert "2 to create" in reviewed
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_gates_of_the_base_branch_judge_the_plan_of_a_pull_request(name: str) -> None:
+    pipeline = PIPELINES[name]()
+    scripts = pipeline.pull_request or [*pipeline.planning, *pipeline.applying]
+    lines = [line for script in scripts for line in script.splitlines()]
+    judged = [line for line in lines if re.search(r"gpuform (preview|up) ", line)]
+    assert judged
+    assert all("--gates-from" in line for line in judged)
 
 
 @pytest.mark.slow
