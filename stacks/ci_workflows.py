@@ -289,6 +289,12 @@ def build_template_values(
                 f"the {label} {value!r} cannot be written into a workflow",
                 hint="use letters, digits, spaces, hyphens, underscores, dots and slashes",
             )
+    # The label is part of file names, too, and an upgrade reads it from a file.
+    if re.search(r"[^A-Za-z0-9_-]", settings.label):
+        raise EngineError(
+            f"the label {settings.label!r} cannot be written into a workflow",
+            hint="use letters, digits, hyphens and underscores",
+        )
     suffix = f"-{settings.label}" if settings.label else ""
     return {
         "stack": stack,

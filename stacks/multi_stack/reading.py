@@ -320,8 +320,13 @@ def _is_ignored(folder: str) -> bool:
 
 
 def list_stacks_with_settings(project: Project) -> list[str]:
-    """List the names of the project's stacks with a settings file, sorted."""
+    """List the names of the project's stacks with a settings file, sorted.
+
+    A file whose name contains no valid name of a stack belongs to none.
+    """
     path = project.get_settings_path("*")
     files = path.parent.glob(path.name) if path.parent.is_dir() else ()
     begin, end = len("Pulumi."), -len(path.suffix)
-    return sorted(file.name[begin:end] for file in files if file.is_file())
+    names = [file.name[begin:end] for file in files if file.is_file()]
+    # Names of stacks are written into scripts of CI jobs.
+    return sorted(name for name in names if _STACK_NAME.fullmatch(name))

@@ -254,6 +254,13 @@ def test_a_record_with_an_unknown_cloud_is_refused(written: Path) -> None:
         CiRecord.load(written / "infra")
 
 
+@pytest.mark.parametrize("label", ["a: b", "../x"])
+def test_a_record_with_a_label_that_is_no_name_is_refused(written: Path, label: str) -> None:
+    edit(written / "infra/.gpuform-ci.yaml", "label: ''", f"label: '{label}'")
+    with pytest.raises(EngineError, match="the label .* cannot be written into a workflow"):
+        plan_upgrade(Repository.find(written / "infra"), {}, vendor=None)
+
+
 @pytest.mark.parametrize("text", ["sets: [{version: 1.0, colour: red}]", "a: [", "- 1"])
 def test_a_record_of_another_format_is_refused(root: Path, text: str) -> None:
     (root / "infra/.gpuform-ci.yaml").write_text(text)

@@ -282,6 +282,19 @@ def test_a_folder_that_yaml_or_a_shell_would_misread_is_refused(root: Path) -> N
         render(root, "github")
 
 
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_a_settings_file_that_no_stack_can_have_adds_nothing_to_a_workflow(
+    root: Path, host: CodeHostName
+) -> None:
+    """A stack's name from a file name ends in shell scripts of jobs with keys that may write."""
+    for stack in ("dev", "x'; curl evil; '"):
+        (root / f"infra/network/Pulumi.{stack}.yaml").write_text("{}\n")
+    (root / "infra/stacks.yaml").write_text("stacks: [{folder: network}]\n")
+    text = "".join(render(root, host).values())
+    assert "network/dev" in text
+    assert "curl" not in text
+
+
 def test_the_checklist_names_each_environment_with_its_stacks(root: Path) -> None:
     order = read_order(root)
     settings = WorkflowSettings("github", "prod", "main", Clouds.from_urls(["s3://b"]))
