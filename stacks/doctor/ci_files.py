@@ -60,9 +60,11 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
         return
     for file in github:
         yield from _examine_github_jobs(file)
-    for file in [gitlab, *sorted(root.glob(".gitlab/gpuform-*.yml"))]:
+    included = sorted(root.glob(".gitlab/gpuform-*.yml"))
+    for file in [gitlab, *included]:
         if file.is_file():
             yield from _examine_gitlab_jobs(file)
+    yield from _examine_includes(gitlab, included)
     # The files may also be above the project, in the folder of all stacks.
     folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
     for candidate in folders:
@@ -138,6 +140,17 @@ def _examine_gitlab_jobs(file: Path) -> Iterator[Finding]:
     for name, job in document.items():
         if isinstance(job, dict):
             yield from _examine_gates(f"{file.name}: job {name}", job.get("script"))
+
+
+def _examine_includes(pipeline: Path, files: Sequence[Path]) -> Iterator[Finding]:
+    """Yield a problem for each of the files that GitLab's pipeline does not include by its name."""
+    text = pipeline.read_text(encoding="utf-8") if pipeline.is_file() else ""
+    for file in files:
+        # A pattern is believed.
+        if not re.search(rf"\.gitlab/(?:{re.escape(file.name)}|\S*\*)", text):
+            problem = f"{file.name} is not included by .gitlab-ci.yml: its jobs never run"
+            remedy = f"add `include: [{{local: .gitlab/{file.name}}}]` to .gitlab-ci.yml"
+            yield Finding(_AREA, Level.PROBLEM, problem, remedy)
 
 
 def _examine_gates(label: str, script: object) -> Iterator[Finding]:

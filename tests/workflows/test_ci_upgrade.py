@@ -257,7 +257,7 @@ def test_a_record_with_an_unknown_cloud_is_refused(written: Path) -> None:
 @pytest.mark.parametrize("label", ["a: b", "../x"])
 def test_a_record_with_a_label_that_is_no_name_is_refused(written: Path, label: str) -> None:
     edit(written / "infra/.gpuform-ci.yaml", "label: ''", f"label: '{label}'")
-    with pytest.raises(EngineError, match="the label .* cannot be written into a workflow"):
+    with pytest.raises(EngineError, match=r"the label .* cannot be written into a workflow"):
         plan_upgrade(Repository.find(written / "infra"), {}, vendor=None)
 
 

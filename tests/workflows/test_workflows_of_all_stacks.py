@@ -531,6 +531,19 @@ def test_jobs_of_a_second_project_on_gitlab_use_no_default_of_the_first(root: Pa
     assert 'cd "infra/cluster"' in document[".gpuform-cluster-prod"]["before_script"]
 
 
+@pytest.mark.parametrize(
+    "include", ["local: .gitlab/gpuform-cluster-prod.yml", "local: /.gitlab/*.yml"]
+)
+def test_doctor_finds_a_pipeline_that_gitlab_does_not_include(root: Path, include: str) -> None:
+    for project in ("network", "cluster"):
+        write_files(root, render_one(root, "gitlab", project, "prod"), force=False)
+    missing = "gpuform-cluster-prod.yml is not included by .gitlab-ci.yml: its jobs never run"
+    assert missing in [finding.text for finding in examine_ci_files(root / "infra")]
+    with (root / ".gitlab-ci.yml").open("a") as file:
+        file.write(f"include: [{{{include}}}]\n")
+    assert missing not in [finding.text for finding in examine_ci_files(root / "infra")]
+
+
 def test_a_pipeline_that_gpuform_has_not_written_stays_the_reason_to_refuse(root: Path) -> None:
     (root / ".gitlab-ci.yml").write_text("build: {script: make}\n")
     assert ".gitlab-ci.yml" in render_one(root, "gitlab", "network", "prod")
