@@ -149,7 +149,7 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
 
     Replaces the platforms' and Pulumi's variables of this process's environment.
     """
-    _remove_credentials()
+    remove_credentials()
     # The state of a rehearsal need not survive this machine, and waiting for disks takes long.
     os.fsync = _ignore_sync
     # A tenth of the time would go into collecting: nearly all that lives here lives to the end.
@@ -166,8 +166,10 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
 
 
 _CREDENTIAL_NAME: Final = re.compile(
-    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|^AWS_|^AZURE_|^ARM_|^GOOGLE_|^SSH_|^KUBE"
+    r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|JWT|WEBHOOK|DSN|(^|_)PAT($|_)"
+    r"|^AWS_|^AZURE_|^ARM_|^GOOGLE_|^SSH_|^KUBE"
 )
+_ADDRESS_WITH_PASSWORD: Final = re.compile(r"://[^/\s@]*:[^/\s@]+@")
 
 
 def _ignore_sync(fd: "int | HasFileno") -> None:
@@ -175,10 +177,10 @@ def _ignore_sync(fd: "int | HasFileno") -> None:
     del fd
 
 
-def _remove_credentials() -> None:
+def remove_credentials() -> None:
     """Remove what may be a credential from this process's environment, whatever it is for."""
-    for name in list(os.environ):
-        if _CREDENTIAL_NAME.search(name.upper()):
+    for name, value in list(os.environ.items()):
+        if _CREDENTIAL_NAME.search(name.upper()) or _ADDRESS_WITH_PASSWORD.search(value):
             del os.environ[name]
 
 
