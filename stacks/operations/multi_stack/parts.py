@@ -43,7 +43,7 @@ from gpuform.stacks.operations.opening.selected_stack import (
 from gpuform.stacks.operations.plans.plan_file import write_private_file
 
 SCHEDULE_FILE: Final = "waves.json"
-_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_NAME: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
 class PartRefused(EngineError):
@@ -64,11 +64,13 @@ def build_schedule(order: StackOrder, names: set[str], runners: int | None) -> P
     workspace = order.workspace
     chosen_names = [name for name in workspace.stacks if name in names]
     for name in chosen_names:
-        # A settings file may have any name, and the jobs of a CI put the stack into a command.
+        # A settings file may have any name, and the jobs of a CI put the stack into a command,
+        # where a hyphen begins a flag. `..` is a folder outside of that of the parts.
         if not _NAME.fullmatch(name):
             raise PartRefused(
                 f"{name!r} is not a name that can be planned in parts",
-                hint="rename the stack: letters, digits, hyphens, underscores and dots",
+                hint="rename the stack: letters, digits, hyphens, underscores and dots, and neither "
+                "a hyphen nor a dot first",
             )
     dependencies = {
         name: [other for other in order.dependencies[name] if other in names]

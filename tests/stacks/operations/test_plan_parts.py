@@ -147,7 +147,9 @@ def test_a_stack_is_in_the_wave_after_its_last_dependency() -> None:
     assert list_waves(schedule) == [["b/x", "a/x", "e/x"], ["c/x"], ["d/x"]]
 
 
-@pytest.mark.parametrize("name", ["a/x y", "a/$(id)", "a/*", "a/x;y", "a/\u00e9"])
+@pytest.mark.parametrize(
+    "name", ["a/x y", "a/$(id)", "a/*", "a/x;y", "a/\u00e9", "../x", "--json/x"]
+)
 def test_a_name_that_a_shell_would_read_otherwise_is_refused(name: str) -> None:
     with pytest.raises(PartRefused, match="is not a name that can be planned in parts"):
         build_schedule(build_order({name: []}), {name}, None)
