@@ -456,6 +456,11 @@ class Plan(_PlanModel):
         )
 
     @property
+    def project_stack(self) -> str:
+        """The stack with its project: PROJECT/STACK."""
+        return f"{self.project}/{self.stack}"
+
+    @property
     def has_changes(self) -> bool:
         """True if applying the plan would do anything. Reads and refreshes are no changes."""
         actions = {change.action for change in self.changes}

@@ -16,11 +16,9 @@ from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, Unpl
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.urn import get_stack_and_project, is_urn
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
-from gpuform.stacks.rehearsing.drift import (
-    describe_drift,
-)
+from gpuform.stacks.rehearsing.drift import describe_drift
+from gpuform.stacks.rehearsing.points import NO_CHANGE
 from gpuform.stacks.rehearsing.sealed_states import (
-    NO_CHANGE,
     PlannedStack,
     RehearsalOptions,
     build_specs,
@@ -113,9 +111,9 @@ def rehearse_together(
 def _check_plan(stack: SelectedStack, plan: Plan) -> None:
     """Raise RehearsalError for a plan that cannot be rehearsed with the state of the stack."""
     full_name = f"{stack.workspace.project.name}/{stack.name}"
-    if f"{plan.project}/{plan.stack}" != full_name:
+    if plan.project_stack != full_name:
         raise RehearsalError(
-            f"the plan is one of stack {plan.project}/{plan.stack}, and cannot be rehearsed with "
+            f"the plan is one of stack {plan.project_stack}, and cannot be rehearsed with "
             f"the state of {full_name}",
             hint="name its stack with --stack, in the folder of its project",
         )

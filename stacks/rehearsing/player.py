@@ -268,8 +268,7 @@ class PlanPlayer:
         """Run the operation again until its plan is empty, and return `played` with what that took.
 
         Nothing is run if the plan is empty already. A resource of which nothing works is replaced
-        if the
-        command alone does not complete it.
+        if the command alone does not complete it.
         """
         remaining: Sequence[ResourceChange] | None = None
         if played.ending == "succeeded":

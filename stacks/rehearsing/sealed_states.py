@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpuform.providers.context import get_run_context
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.cases_file import CaseInputs
-from gpuform.schemas.plan import Plan, PlanAction, ResourceChange, ResourceDrift
+from gpuform.schemas.plan import Plan, ResourceChange, ResourceDrift
 from gpuform.schemas.rehearsal import HazardKind
 from gpuform.schemas.values import (
     SECRET_SIGNATURE,
@@ -32,15 +32,9 @@ from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import convert_outputs
 from gpuform.stacks.operations.transfer import export_deployment
-from gpuform.stacks.rehearsing.drift import (
-    ObservedNodes,
-    apply_drift,
-    list_observed_nodes,
-)
-from gpuform.stacks.rehearsing.worker import (
-    LaterStack,
-    RehearsalSpec,
-)
+from gpuform.stacks.rehearsing.drift import ObservedNodes, apply_drift, list_observed_nodes
+from gpuform.stacks.rehearsing.points import NO_CHANGE
+from gpuform.stacks.rehearsing.worker import LaterStack, RehearsalSpec
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.testing.case_run import CaseRunSpec
 from gpuform.stacks.testing.runner import find_free_ports
@@ -48,8 +42,6 @@ from gpuform.stacks.testing.seeding import SECRET_PLACEHOLDER
 
 MOST_CHANGES: Final = 30
 """Of a plan with more changes, only some of each kind are played."""
-NO_CHANGE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
-"""Actions of a plan that change nothing."""
 _SELECTING_OPTIONS: Final = (
     *("target", "target_dependents", "exclude", "exclude_dependents", "replace", "target_replace"),
     "run_program",
@@ -167,7 +159,7 @@ def build_specs(  # noqa: PLR0913, PLR0917 - the last two are for several stacks
     if chosen is not None:
         # A stack without a chosen change is not played: without targets its run changes all.
         items = [item for item in items if any(c.urn in chosen for c in item.plan.changes)]
-    played = {f"{item.plan.project}/{item.plan.stack}" for item in items}
+    played = {item.plan.project_stack for item in items}
     sealed = [
         _seal_stack(item, options, folder / f"stack-{number}", chosen, played)
         for number, item in enumerate(items)

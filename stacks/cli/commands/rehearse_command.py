@@ -170,7 +170,6 @@ def _rehearse_all(
     from gpuform.stacks.multi_stack import sort_by_dependencies  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.multi_stack.applied_parts import (  # noqa: PLC0415 - as above
         find_apply_order,
-        format_stack_name,
         select_planned_names,
     )
     from gpuform.stacks.operations.plans.plan_file import read_stacks_plan  # noqa: PLC0415 - as above
@@ -187,8 +186,8 @@ def _rehearse_all(
         made_plan = plan_all_stacks(order, chosen_names, session, options.allow, emulate=emulate)
         if made_plan is None:
             return FAILED
-        stacks_plan, names = made_plan, [format_stack_name(plan) for plan in made_plan.plans]
-    plans = {format_stack_name(plan): plan for plan in stacks_plan.plans}
+        stacks_plan, names = made_plan, [plan.project_stack for plan in made_plan.plans]
+    plans = {plan.project_stack: plan for plan in stacks_plan.plans}
     apply_order = find_apply_order(order.workspace, {name: plans[name] for name in names})
     planned = []
     # Also through stacks whose plans change nothing.

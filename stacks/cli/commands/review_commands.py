@@ -367,5 +367,5 @@ def fetch_plan(
         reviewed_plan = read_saved_plans("the job's artifact", content)
         write_plan(output, reviewed_plan)
         plans = reviewed_plan.plans if isinstance(reviewed_plan, StacksPlan) else (reviewed_plan,)
-        names = ", ".join(f"{plan.project}/{plan.stack}" for plan in plans)
+        names = ", ".join(plan.project_stack for plan in plans)
         session.screen.print(f"Wrote the plan of {names}, made {plans[-1].made_at}: {output}")

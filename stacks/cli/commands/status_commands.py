@@ -335,7 +335,7 @@ def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: in
                 f"cannot draw an incomplete plan: its preview failed: {plan.errors[0]}",
                 "`gpuform review` shows how far the preview came",
             )
-        title = f"{plan.project}/{plan.stack}"
+        title = plan.project_stack
         nodes = build_plan_nodes(plan, _read_planned_state(session, plan))
     return build_drawing(title, nodes, max_shapes or len(nodes))
 

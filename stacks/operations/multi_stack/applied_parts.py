@@ -15,11 +15,6 @@ from gpuform.stacks.operations.plans.plan_file import PlanRefused
 from gpuform.stacks.operations.plans.plan_runs import PlanRun, find_plan_run
 
 
-def format_stack_name(plan: Plan) -> str:
-    """Return the stack's name with its project: `<project>/<stack>`."""
-    return f"{plan.project}/{plan.stack}"
-
-
 def find_apply_order(
     workspace: MultiStackWorkspace, plans: Mapping[str, Plan]
 ) -> dict[str, set[str]]:
@@ -58,7 +53,7 @@ def select_planned_names(
         PlanRefused: the plan belongs to another workspace or operation (an update takes any), or
             has none of the chosen stacks.
     """
-    names = [format_stack_name(plan) for plan in saved_plan.plans]
+    names = [plan.project_stack for plan in saved_plan.plans]
     missing = [name for name in names if name not in workspace.stacks]
     if missing:
         raise PlanRefused(
@@ -98,7 +93,7 @@ def require_upstream_applied(
         PlanRefused: a stack is not applied, or was changed since, or was planned again.
         EngineError: a history cannot be read.
     """
-    plans = {format_stack_name(plan): plan for plan in saved_plan.plans}
+    plans = {plan.project_stack: plan for plan in saved_plan.plans}
     seals = {
         build_full_name(plan.project, plan.stack): plan.basis.seal if plan.basis else ""
         for plan in saved_plan.plans
@@ -134,13 +129,13 @@ def list_applied_names(
     Raises:
         EngineError: a history cannot be read.
     """
-    plans = {format_stack_name(plan): plan for plan in saved_plan.plans}
+    plans = {plan.project_stack: plan for plan in saved_plan.plans}
     return [name for name in names if _read_run(plans[name], workspace, environ) is PlanRun.DONE]
 
 
 def _read_run(plan: Plan, workspace: MultiStackWorkspace, environ: Mapping[str, str]) -> PlanRun:
     """Return what the history of the plan's stack shows of the plan. Raises EngineError."""
-    stack = workspace.stacks[format_stack_name(plan)]
+    stack = workspace.stacks[plan.project_stack]
     backend = stack.open_workspace(environ).backend
     seal = plan.basis.seal if plan.basis else ""
     return find_plan_run(backend.open_history(plan.project, plan.stack), seal)
@@ -148,7 +143,7 @@ def _read_run(plan: Plan, workspace: MultiStackWorkspace, environ: Mapping[str, 
 
 def _build_upstream_error(path: Path, plan: Plan, upstream: Plan, run: PlanRun) -> PlanRefused:
     """Build the error of a plan whose dependency `upstream` was not applied as planned."""
-    name, other = format_stack_name(plan), format_stack_name(upstream)
+    name, other = plan.project_stack, upstream.project_stack
     is_read = build_full_name(upstream.project, upstream.stack) in plan.planned_with
     relation = (
         f"the plan of {name} uses the planned outputs of {other}, but {other}"

@@ -106,7 +106,7 @@ def _evaluate_gates(
     unplanned_costs: list[tuple[str, StackCost]] = []
     # Only these rules look at stacks without a plan, whose states cost a request each.
     if any(gate.rule in COST_RULES for gate in gates):
-        planned = {_format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
+        planned = {stack_plan.project_stack: stack_plan for stack_plan in plan.plans}
         unplanned_costs = list(read_unplanned_costs(workspace, planned, environ, gates_from))
     combined_plan = _merge_plans(plan.plans, unplanned_costs)
     gate_permissions = {gate.permission for gate in gates}
@@ -174,7 +174,7 @@ def _merge_plans(plans: Sequence[Plan], unplanned_costs: Sequence[tuple[str, Sta
     The cost includes stacks without a plan; it is None if no plan has prices.
     """
     changes = [_add_stack_name(change, plan) for plan in plans for change in plan.changes]
-    costs = [(_format_stack_name(plan), plan.cost or _build_unknown_cost(plan)) for plan in plans]
+    costs = [(plan.project_stack, plan.cost or _build_unknown_cost(plan)) for plan in plans]
     costs += [
         (name, PlanCost(before=unplanned_cost, after=unplanned_cost))
         for name, unplanned_cost in unplanned_costs
@@ -202,7 +202,7 @@ def _merge_rehearsals(plans: Iterable[Plan]) -> Rehearsal | None:
     rehearsals: dict[str, Rehearsal] = {}
     differences: list[str] = []
     for plan in plans:
-        name = _format_stack_name(plan)
+        name = plan.project_stack
         if plan.rehearsal is not None:
             rehearsals[name] = plan.rehearsal
             differences += [f"{name}: {item}" for item in plan.rehearsal.differences]
@@ -266,14 +266,9 @@ def _build_unknown_cost(plan: Plan) -> PlanCost:
     return PlanCost(before=StackCost(), after=StackCost(unknown=unknown))
 
 
-def _format_stack_name(plan: Plan) -> str:
-    """Return the stack's name with its project: `<project>/<stack>`."""
-    return f"{plan.project}/{plan.stack}"
-
-
 def _add_stack_name(change: ResourceChange, plan: Plan) -> ResourceChange:
     """Return the change with the name `<project>/<stack> <resource>`."""
-    return change.model_copy(update={"name": f"{_format_stack_name(plan)} {change.name}"})
+    return change.model_copy(update={"name": f"{plan.project_stack} {change.name}"})
 
 
 def _sum_costs(costs: Iterable[tuple[str, StackCost]]) -> StackCost:

@@ -69,8 +69,8 @@ def build_schedule(order: StackOrder, names: set[str], runners: int | None) -> P
         if not _NAME.fullmatch(name):
             raise PartRefused(
                 f"{name!r} is not a name that can be planned in parts",
-                hint="rename the stack: letters, digits, hyphens, underscores and dots, and neither "
-                "a hyphen nor a dot first",
+                hint="rename the stack: letters, digits, hyphens, underscores and dots, and "
+                "neither a hyphen nor a dot first",
             )
     dependencies = {
         name: [other for other in order.dependencies[name] if other in names]
@@ -221,9 +221,9 @@ class PartFolder:
             raise PartRefused(
                 f"{path} is no part of a plan, or is damaged", hint=self._build_hint([name])
             ) from error
-        if _get_name(part.plan) != name:
+        if part.plan.project_stack != name:
             raise PartRefused(
-                f"{path} is the part of {_get_name(part.plan)}, not of {name}",
+                f"{path} is the part of {part.plan.project_stack}, not of {name}",
                 hint=self._build_hint([name]),
             )
         facts = self.part_facts
@@ -265,11 +265,6 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PartRefused(f"the folder {path} cannot be created: {error.strerror}") from error
-
-
-def _get_name(plan: Plan) -> str:
-    """Return the stack of a plan as PROJECT/STACK."""
-    return f"{plan.project}/{plan.stack}"
 
 
 def build_part_order(

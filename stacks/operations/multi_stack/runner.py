@@ -20,7 +20,6 @@ from gpuform.stacks.gates.evaluating import allow_gates
 from gpuform.stacks.multi_stack import StackOrder, find_cycles, sort_by_dependencies
 from gpuform.stacks.operations.multi_stack.applied_parts import (
     find_apply_order,
-    format_stack_name,
     list_applied_names,
     require_upstream_applied,
     select_planned_names,
@@ -255,9 +254,7 @@ class _MultiStackRun:
             options.gates_from,
         )
         if self.saved_plan is not None and not options.preview_only:
-            selected_plans = tuple(
-                item for item in plan.plans if format_stack_name(item) in self.names
-            )
+            selected_plans = tuple(item for item in plan.plans if item.project_stack in self.names)
             plan = plan.model_copy(update={"plans": selected_plans})
         self.callbacks.show_plan(plan)
         stop_reason = self._find_stop_reason(plan)
@@ -284,7 +281,7 @@ class _MultiStackRun:
         """
         run = self.options.run
         saved_plans = self.saved_plan.plans if self.saved_plan is not None else ()
-        plans = {format_stack_name(stack_plan): stack_plan for stack_plan in saved_plans}
+        plans = {stack_plan.project_stack: stack_plan for stack_plan in saved_plans}
         operation = saved_plans[0].operation if saved_plans else run.operation
         uses_planned_outputs = operation == "update"
         dependencies = (
@@ -386,7 +383,7 @@ class _MultiStackRun:
         Raises:
             EngineError: the stacks depend on each other in a cycle; nothing was changed.
         """
-        plans = {format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
+        plans = {stack_plan.project_stack: stack_plan for stack_plan in plan.plans}
         run = self.options.run
         reviewed = run.plan is not None or self.callbacks.confirm is not None
         source = str(run.plan or "of all stacks")
