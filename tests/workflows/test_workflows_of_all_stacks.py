@@ -353,6 +353,11 @@ def test_doctor_reads_what_other_jobs_of_a_repository_may_contain(root: Path) ->
     assert problems == []
 
 
+def test_the_required_check_is_never_skipped_because_that_would_count_as_passed(root: Path) -> None:
+    jobs = yaml.safe_load(render(root, "github")[".github/workflows/gpuform.yml"])["jobs"]
+    assert jobs["fresh"]["if"] == "github.event_name != 'push' && always()"
+
+
 def test_on_many_runners_there_is_a_matrix_for_each_wave_of_stacks(root: Path) -> None:
     (root / "infra/cluster/__main__.py").write_text(READING)
     text = render(root, "github", runners=8)[".github/workflows/gpuform.yml"]
