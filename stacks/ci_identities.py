@@ -1,19 +1,21 @@
 """Render the identities of CI jobs at the clouds as files: who may use a role, and its rights.
 
-The renderers of workflows call `render_identities`, and `gpuform doctor --ci` calls
-`find_identity_problems`. Jobs that plan get a role that only reads; the role of an apply trusts the
-jobs of one environment alone. Subjects of tokens: docs.github.com, "OpenID Connect reference", and
-docs.gitlab.com, "OpenID Connect (OIDC) Authentication Using ID Tokens".
+`Clouds` says which clouds the jobs sign in to, from the URLs of backends and keys. The renderers of
+workflows call `render_identities`, and `gpuform doctor --ci` calls `find_identity_problems`. Jobs
+that plan get a role that only reads; the role of an apply trusts the jobs of one environment alone.
+Subjects of tokens: docs.github.com, "OpenID Connect reference", and docs.gitlab.com, "OpenID
+Connect (OIDC) Authentication Using ID Tokens".
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from gpuform.stacks.code_hosts.review_target import CodeHostName
+from gpuform.stacks.engine.store import strip_credentials
 
 IDENTITY_FOLDER: Final = ".gpuform-ci"
 """The folder of the files, below the root of the repository."""
@@ -30,6 +32,79 @@ _WRITE_OBJECTS: Final = (*_READ_OBJECTS, "s3:PutObject", "s3:DeleteObject")
 _READ_KEY: Final = ("kms:Decrypt",)
 _WRITE_KEY: Final = (*_READ_KEY, "kms:Encrypt", "kms:GenerateDataKey")
 _READ_ACTIONS: Final = frozenset({*_READ_OBJECTS, *_READ_KEY, "s3:ListBucket"})
+
+
+_CLOUD_BY_SCHEME: Final[Mapping[str, str]] = {
+    "s3": "aws",
+    "gs": "google",
+    "azblob": "azure",
+    "awskms": "aws",
+    "gcpkms": "google",
+    "azurekeyvault": "azure",
+}
+_EXTRA_BY_SCHEME: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("s3", "gs", "azblob"), "cloud"),
+    **{each: each for each in ("awskms", "azurekeyvault", "gcpkms", "hashivault")},
+}
+_SIGN_IN_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "aws": ("AWS_ROLE_ARN", "AWS_REGION"),
+    "azure": ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_SUBSCRIPTION_ID"),
+    "azblob": ("AZURE_STORAGE_ACCOUNT",),
+    "google": ("GCP_WORKLOAD_IDENTITY_PROVIDER", "GCP_SERVICE_ACCOUNT"),
+}
+_GPUFORM_VARIABLES: Final = ("AWS_REGION", "AZURE_STORAGE_ACCOUNT")
+_VAULT_SECRETS: Final = ("VAULT_ADDR", "VAULT_TOKEN")
+
+
+@dataclass(frozen=True, slots=True)
+class Clouds:
+    """The clouds of stacks, to which jobs of CI sign in.
+
+    `schemes` are those of the URLs of the backend and the secrets provider; `urls` are the URLs
+    without credentials.
+    """
+
+    schemes: tuple[str, ...] = field(default=())
+    urls: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def from_urls(cls, urls: Iterable[str]) -> "Clouds":
+        """Return the clouds of URLs; URLs of other schemes are left out."""
+        known_urls = [
+            strip_credentials(url) for url in urls if url.partition("://")[0] in _EXTRA_BY_SCHEME
+        ]
+        schemes = [url.partition("://")[0] for url in known_urls]
+        return cls(tuple(dict.fromkeys(schemes)), tuple(dict.fromkeys(known_urls)))
+
+    @property
+    def names(self) -> list[str]:
+        """Return the clouds to which the jobs sign in."""
+        return sorted(
+            {_CLOUD_BY_SCHEME[scheme] for scheme in self.schemes if scheme in _CLOUD_BY_SCHEME}
+        )
+
+    @property
+    def extras(self) -> list[str]:
+        """Return the jobs' extras of gpuform."""
+        return sorted({_EXTRA_BY_SCHEME[scheme] for scheme in self.schemes})
+
+    @property
+    def credentials(self) -> list[str]:
+        """Return the jobs' secrets, without the platforms'."""
+        return list(_VAULT_SECRETS) if "hashivault" in self.schemes else []
+
+    @property
+    def variables(self) -> list[str]:
+        """Return the variables for the sign-in, to be set by users."""
+        return [
+            name
+            for cloud_or_scheme in (*self.names, *self.schemes)
+            for name in _SIGN_IN_VARIABLES.get(cloud_or_scheme, ())
+        ]
+
+    def iterate_environment(self) -> Iterator[str]:
+        """Yield the variables read by gpuform itself."""
+        return (name for name in self.variables if name in _GPUFORM_VARIABLES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ parts that these workflows share with those of one stack.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -93,22 +93,22 @@ class ApplyEnvironment:
     is_automatic: bool = False
     after: Sequence["ApplyEnvironment"] = ()
 
-    def job(self, kind: str) -> str:
+    def get_job_name(self, kind: str) -> str:
         """Return the name of a job of the environment: `apply-gpuform-prod`."""
         return f"{kind}-{self.name.removeprefix(_ENVIRONMENT_PREFIX)}"
 
-    def needs(self, kind: str) -> str:
+    def format_needed_jobs(self, kind: str) -> str:
         """Return the jobs of the environments in `after`, as the rest of a list in YAML."""
-        return "".join(f", {environment.job(kind)}" for environment in self.after)
+        return "".join(f", {environment.get_job_name(kind)}" for environment in self.after)
 
     @property
     def approval(self) -> str:
         """Return who approves the jobs, as a text."""
         return "applied without an approval" if self.is_automatic else "people approve its jobs"
 
-    def needs_any(self, names: Collection[str]) -> bool:
-        """Return True if the environment, or one that comes before it, has one of these names."""
-        return self.name in names or any(other.needs_any(names) for other in self.after)
+    def is_or_follows(self, name: str) -> bool:
+        """Return True if this is the environment `name`, or one that is applied after it."""
+        return self.name == name or any(other.is_or_follows(name) for other in self.after)
 
     @property
     def grep_flags(self) -> str:
@@ -284,7 +284,7 @@ def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) 
             "environments": environments,
             "paths": paths,
             **_build_wave_values(settings, order),
-            "find_dependants": partial(_find_dependants, environments),
+            "build_dependant_flags": partial(_build_dependant_flags, environments),
             "orphan_stacks": _list_one_stack_per_backend(order),
         },
     )
@@ -393,7 +393,7 @@ def _build_wave_values(settings: WorkflowSettings, order: StackOrder) -> dict[st
     }
 
 
-def _find_dependants(
+def _build_dependant_flags(
     environments: Sequence[ApplyEnvironment], environment: ApplyEnvironment
 ) -> str:
     """Return grep's flags for the stacks of an environment and of those that come after it.
@@ -403,7 +403,7 @@ def _find_dependants(
     return _build_grep_flags(
         stack
         for candidate in environments
-        if candidate.needs_any((environment.name,))
+        if candidate.is_or_follows(environment.name)
         for stack in candidate.stacks
     )
 

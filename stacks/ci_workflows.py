@@ -1,14 +1,15 @@
 """Render the CI workflows of `gpuform new ci`, with the sign-in to the backend's cloud."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuform.stacks.ci_identities import (
+    Clouds,
     find_repository_name,
     get_identity_folder,
     list_roles,
@@ -16,29 +17,8 @@ from gpuform.stacks.ci_identities import (
 )
 from gpuform.stacks.code_hosts.review_target import CodeHostName
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.store import strip_credentials
 
-_CLOUD_BY_SCHEME: Final[Mapping[str, str]] = {
-    "s3": "aws",
-    "gs": "google",
-    "azblob": "azure",
-    "awskms": "aws",
-    "gcpkms": "google",
-    "azurekeyvault": "azure",
-}
-_EXTRA_BY_SCHEME: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("s3", "gs", "azblob"), "cloud"),
-    **{each: each for each in ("awskms", "azurekeyvault", "gcpkms", "hashivault")},
-}
-_SIGN_IN_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "aws": ("AWS_ROLE_ARN", "AWS_REGION"),
-    "azure": ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_SUBSCRIPTION_ID"),
-    "azblob": ("AZURE_STORAGE_ACCOUNT",),
-    "google": ("GCP_WORKLOAD_IDENTITY_PROVIDER", "GCP_SERVICE_ACCOUNT"),
-}
-_GPUFORM_VARIABLES: Final = ("AWS_REGION", "AZURE_STORAGE_ACCOUNT")
 _INDEX_VARIABLE: Final = "PIP_INDEX_URL"
-_VAULT_SECRETS: Final = ("VAULT_ADDR", "VAULT_TOKEN")
 _READ_ONLY: Final = "_READ_ONLY"
 _WRITING_KEYS: Final = (
     *("TOGETHER_API_KEY", "SCP_TF_ACCESS_KEY", "SCP_TF_SECRET_KEY", "TENSORONE_API_KEY"),
@@ -54,57 +34,6 @@ WATCH_ENVIRONMENT: Final = "gpuform-watch"
 """The environment whose jobs look for drift and orphans, with keys that only read."""
 _ENVIRONMENT: Final = "gpuform"
 READING_ENVIRONMENTS: Final = (PLAN_ENVIRONMENT, WATCH_ENVIRONMENT)
-
-
-@dataclass(frozen=True, slots=True)
-class Clouds:
-    """The clouds of a stack.
-
-    `schemes` are those of the URLs of the backend and the secrets provider; `urls` are the URLs
-    without credentials.
-    """
-
-    schemes: tuple[str, ...] = field(default=())
-    urls: tuple[str, ...] = field(default=())
-
-    @classmethod
-    def from_urls(cls, urls: Iterable[str]) -> "Clouds":
-        """Return the clouds of URLs; URLs of other schemes are left out."""
-        known_urls = [
-            strip_credentials(url) for url in urls if url.partition("://")[0] in _EXTRA_BY_SCHEME
-        ]
-        schemes = [url.partition("://")[0] for url in known_urls]
-        return cls(tuple(dict.fromkeys(schemes)), tuple(dict.fromkeys(known_urls)))
-
-    @property
-    def names(self) -> list[str]:
-        """Return the clouds to which the jobs sign in."""
-        return sorted(
-            {_CLOUD_BY_SCHEME[scheme] for scheme in self.schemes if scheme in _CLOUD_BY_SCHEME}
-        )
-
-    @property
-    def extras(self) -> list[str]:
-        """Return the jobs' extras of gpuform."""
-        return sorted({_EXTRA_BY_SCHEME[scheme] for scheme in self.schemes})
-
-    @property
-    def credentials(self) -> list[str]:
-        """Return the jobs' secrets, without the platforms'."""
-        return list(_VAULT_SECRETS) if "hashivault" in self.schemes else []
-
-    @property
-    def variables(self) -> list[str]:
-        """Return the variables for the sign-in, to be set by users."""
-        return [
-            name
-            for cloud_or_scheme in (*self.names, *self.schemes)
-            for name in _SIGN_IN_VARIABLES.get(cloud_or_scheme, ())
-        ]
-
-    def iterate_environment(self) -> Iterator[str]:
-        """Yield the variables read by gpuform itself."""
-        return (name for name in self.variables if name in _GPUFORM_VARIABLES)
 
 
 _TEMPLATE_FOLDER: Final = Path(__file__).parent / "workflows"

@@ -12,8 +12,9 @@ from support.servers.code_host import serve_code_host
 
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.emulator.together import MEMBER_KEY
+from gpuform.stacks.ci_identities import Clouds
 from gpuform.stacks.ci_stacks import render_stacks_workflows
-from gpuform.stacks.ci_workflows import Clouds, Repository, WorkflowSettings
+from gpuform.stacks.ci_workflows import Repository, WorkflowSettings
 from gpuform.stacks.new_project import write_files
 
 STACKS = """\

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from gpuform.stacks.ci_identities import (
+    Clouds,
     find_identity_problems,
     find_repository_name,
     list_roles,
     render_identities,
 )
-from gpuform.stacks.ci_workflows import Clouds, Repository, WorkflowSettings, render_workflows
+from gpuform.stacks.ci_workflows import Repository, WorkflowSettings, render_workflows
 from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
 
 URLS = ["s3://team-state/gpu", "awskms:///arn:aws:kms:eu-west-1:1234:key/k"]

@@ -12,8 +12,9 @@ import pytest
 import yaml
 from support.servers.package_index import PackageIndex, serve_package_index
 
+from gpuform.stacks.ci_identities import Clouds
 from gpuform.stacks.ci_requirements import NotLocked, choose_requirements
-from gpuform.stacks.ci_workflows import Clouds, Repository, WorkflowSettings, render_workflows
+from gpuform.stacks.ci_workflows import Repository, WorkflowSettings, render_workflows
 from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
 
 BESIDE_PYTHON = str(Path(sys.executable).parent)

@@ -16,7 +16,8 @@ import yaml
 from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
 
-from gpuform.stacks.ci_workflows import Clouds, Repository, WorkflowSettings, render_workflows
+from gpuform.stacks.ci_identities import Clouds
+from gpuform.stacks.ci_workflows import Repository, WorkflowSettings, render_workflows
 
 ROOT = Path(__file__).parents[2]
 PLAN = ROOT / ".github/workflows/plan.yml"

@@ -14,6 +14,7 @@ import yaml
 from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
 
+from gpuform.stacks.ci_identities import Clouds
 from gpuform.stacks.ci_stacks import (
     group_by_environment,
     list_stacks_checklist,
@@ -25,7 +26,6 @@ from gpuform.stacks.ci_upgrade import CiRecord, WorkflowSet
 from gpuform.stacks.ci_workflows import (
     READING_ENVIRONMENTS,
     WRITING_NAMES,
-    Clouds,
     Repository,
     WorkflowSettings,
     choose_label,

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from gpuform.stacks.ci_identities import Clouds
 from gpuform.stacks.ci_requirements import Requirements
 from gpuform.stacks.ci_upgrade import RECORD_FILE, get_version, plan_ci_files, plan_upgrade
 from gpuform.stacks.ci_workflows import (
-    Clouds,
     Repository,
     WorkflowSettings,
     choose_label,
@@ -165,19 +165,24 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
         files = render_project(template, name, description, python=python)
         write_project(directory, files, force=force)
         session.screen.print(f"Created project {name}: {', '.join(files)}")
-        session.screen.print("\nNext:")
-        if directory.resolve() != Path.cwd():
-            session.screen.print(f"  cd {directory}")
-        session.screen.print("  gpuform stack init dev --emulate")
-        session.screen.print("  gpuform up --emulate")
-        session.screen.print("\nOn the real platform:")
-        session.screen.print("  gpuform stack init prod")
-        session.screen.print("  gpuform doctor  # shows which keys are missing")
-        session.screen.print("  gpuform up")
-        session.screen.print(
-            "\nThe state is stored in .pulumi/ of the project, which git ignores. Before others "
-            "work on a stack,\nmove its state to a bucket: gpuform stack migrate URL"
-        )
+        _print_next_commands(session, directory)
+
+
+def _print_next_commands(session: Session, directory: Path) -> None:
+    """Print the commands that run a new project in a folder."""
+    session.screen.print("\nNext:")
+    if directory.resolve() != Path.cwd():
+        session.screen.print(f"  cd {directory}")
+    session.screen.print("  gpuform stack init dev --emulate")
+    session.screen.print("  gpuform up --emulate")
+    session.screen.print("\nOn the real platform:")
+    session.screen.print("  gpuform stack init prod")
+    session.screen.print("  gpuform doctor  # shows which keys are missing")
+    session.screen.print("  gpuform up")
+    session.screen.print(
+        "\nThe state is stored in .pulumi/ of the project, which git ignores. Before others "
+        "work on a stack,\nmove its state to a bucket: gpuform stack migrate URL"
+    )
 
 
 def _print_templates(session: Session) -> None:
