@@ -43,6 +43,11 @@ class PlanAction(StrEnum):
     READ = "read"
     REFRESH = "refresh"
 
+    @property
+    def is_change(self) -> bool:
+        """False for actions that leave the object as it is: same, read and refresh."""
+        return self not in (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
+
 
 class PlanReason(StrEnum):
     """The reason of an action, only for display."""
@@ -462,10 +467,10 @@ class Plan(_PlanModel):
 
     @property
     def has_changes(self) -> bool:
-        """True if applying the plan would do anything. Reads and refreshes are no changes."""
+        """True if applying the plan would do anything."""
         actions = {change.action for change in self.changes}
         actions |= {action for action, count in self.summary.items() if count}
-        return bool(actions - {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH})
+        return any(action.is_change for action in actions)
 
 
 _VALUE_FIELDS: Final = ("before", "after")

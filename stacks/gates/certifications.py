@@ -11,7 +11,7 @@ from gpuform.providers.context import create_thread_pool
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import probe_platform
 from gpuform.providers.operations import Settings
-from gpuform.schemas.plan import Plan, PlanAction
+from gpuform.schemas.plan import Plan
 from gpuform.schemas.resource_facts import CertificationCheck
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
@@ -133,9 +133,6 @@ def _select_problem(problems: Sequence[str] | None, *, is_accepted: bool) -> str
     return next((problem for problem in problems if problem), "")
 
 
-_UNCHANGING_ACTIONS = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
-
-
 def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Settings) -> Plan:
     """Return the plan with a note for each unreachable platform with planned changes.
 
@@ -161,9 +158,7 @@ def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Setti
 def _list_changed_platforms(plan: Plan, steps: Iterable[Step]) -> Mapping[str, str]:
     """Return the platforms with planned changes, each with the region of one change."""
     changed = {
-        plan_change.urn: plan_change
-        for plan_change in plan.changes
-        if plan_change.action not in _UNCHANGING_ACTIONS
+        plan_change.urn: plan_change for plan_change in plan.changes if plan_change.action.is_change
     }
     regions: dict[str, str] = {}
     for step in steps:

@@ -15,8 +15,6 @@ from gpuform.schemas.resource_facts import Billing, Expense, Exposure, ResourceU
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.value_text import counted
 
-_IDLE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
-
 _Amounts = Mapping[tuple[str, ...], float]
 
 
@@ -103,7 +101,7 @@ def is_only_lowering(change: ResourceChange) -> bool:
     """Return True if the change only removes or stops paid capacity."""
     if change.action is PlanAction.DELETE:
         return True
-    if change.action in _IDLE or change.before is None or change.after is None:
+    if not change.action.is_change or change.before is None or change.after is None:
         return False
     # Another billing may cost more per GPU.
     if _list_billings(change.after) - _list_billings(change.before):
@@ -117,7 +115,7 @@ def is_only_lowering(change: ResourceChange) -> bool:
 
 def _is_cost_unchanged(change: ResourceChange) -> bool:
     """Return True for an action without cost, or equal known expenses before and after."""
-    if change.action in _IDLE:
+    if not change.action.is_change:
         return True
     before, after = change.before, change.after
     return before is not None and after is not None and before.expenses == after.expenses
@@ -347,7 +345,7 @@ def _find_unrehearsed_changes(plan: Plan, rehearsal: Rehearsal) -> Iterator[str]
         remedy = _describe_rehearsing(plan)
         yield f"the rehearsal is one of stack {rehearsed}, not of {planned}: {remedy}"
         return
-    changes = [change for change in plan.changes if change.action not in _IDLE]
+    changes = [change for change in plan.changes if change.action.is_change]
     missing = [
         change
         for change in changes

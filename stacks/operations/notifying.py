@@ -133,7 +133,7 @@ def find_drift_occurrences(plan: Plan) -> list[Occurrence]:
             ),
         )
         for change in plan.changes
-        if change.action not in {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH}
+        if change.action.is_change
     ]
 
 

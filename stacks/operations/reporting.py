@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gpuform.providers.context import get_run_context, is_exported, trace_run
 from gpuform.providers.errors import GpuformError
-from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.notify.rules import has_rules_file, read_rules
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
@@ -137,8 +136,7 @@ def _count_drift(result: "DriftResult", targets: Sequence[str]) -> int | None:
     """Return how many resources have drift; None if not all of them were compared."""
     if not result.succeeded or targets:
         return None
-    unchanged = {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH}
-    return sum(change.action not in unchanged for change in result.plan.changes)
+    return sum(change.action.is_change for change in result.plan.changes)
 
 
 def _send_metrics(

@@ -20,7 +20,6 @@ from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, load_project
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.rehearsing.points import NO_CHANGE
 from gpuform.stacks.resource_rules import find_kind
 
 _SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
@@ -131,7 +130,7 @@ def _list_first_targets(
     while pending:
         urn = pending.pop()
         needed = plan.get(urn)
-        if needed is None or needed.action in NO_CHANGE or urn in targets:
+        if needed is None or not needed.action.is_change or urn in targets:
             continue
         is_growth = needed.action is PlanAction.UPDATE and needed.gpus_removed == 0
         if needed.action is not PlanAction.CREATE and not is_growth:

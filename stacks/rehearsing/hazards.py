@@ -17,7 +17,6 @@ from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner
 from gpuform.stacks.rehearsing.jobs import StartedJob, break_node, send_control, start_job
 from gpuform.stacks.rehearsing.points import (
-    NO_CHANGE,
     Interruption,
     Point,
     PointGroup,
@@ -102,7 +101,7 @@ class LearnedPlan:
 
         Replaced and deleted ones come before others, and then those with more GPUs.
         """
-        changed = [item for item in self.changes.values() if item.action not in NO_CHANGE]
+        changed = [item for item in self.changes.values() if item.action.is_change]
 
         def rank_change(change: ResourceChange) -> tuple[bool, int, str]:
             is_kept = change.action not in (PlanAction.REPLACE, PlanAction.DELETE)

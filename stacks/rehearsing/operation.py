@@ -17,7 +17,6 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.urn import get_stack_and_project, is_urn
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.rehearsing.drift import describe_drift
-from gpuform.stacks.rehearsing.points import NO_CHANGE
 from gpuform.stacks.rehearsing.sealed_states import (
     PlannedStack,
     RehearsalOptions,
@@ -218,9 +217,7 @@ def _build_rehearsal(
     # Equal outcomes stay in the order of their numbers, whichever process has played them.
     ordered = [numbered[number] for number in sorted(numbered)]
     ordered.sort(key=lambda outcome: outcome.severity, reverse=True)
-    actions = {
-        change.urn: str(change.action) for change in plan.changes if change.action not in NO_CHANGE
-    }
+    actions = {change.urn: str(change.action) for change in plan.changes if change.action.is_change}
     return Rehearsal(
         project=plan.project,
         stack=plan.stack,

@@ -29,7 +29,6 @@ from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import RunResult
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState
 from gpuform.stacks.rehearsing.points import (
-    NO_CHANGE,
     Interruption,
     Point,
     RehearsalTransport,
@@ -527,7 +526,7 @@ def _join_runs(first: PlayedRun, second: PlayedRun) -> PlayedRun:
 
 def _list_changes(plan: Plan) -> list[ResourceChange]:
     """Return the changes of a plan that do anything."""
-    return [change for change in plan.changes if change.action not in NO_CHANGE]
+    return [change for change in plan.changes if change.action.is_change]
 
 
 def _list_errors(result: RunResult) -> list[str]:

@@ -13,14 +13,11 @@ import httpx
 
 from gpuform.providers.emulator.app import move_clock
 from gpuform.providers.emulator.server import Server
-from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.engine.planning import Op, Step, StepStarted
 from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.operations.runs.callbacks import OperationEvent
 from gpuform.stacks.testing.case_run import get_address
 
-NO_CHANGE: Final = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
-"""What a plan does to resources that it leaves as they are."""
 _CONTROL_PREFIX: Final = "/_emulator/"
 _CLOCK_PATH: Final = "/_emulator/clock"
 _READING_METHODS: Final = ("GET", "HEAD", "OPTIONS")

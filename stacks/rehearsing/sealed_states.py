@@ -33,7 +33,6 @@ from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import convert_outputs
 from gpuform.stacks.operations.transfer import export_deployment
 from gpuform.stacks.rehearsing.drift import ObservedNodes, apply_drift, list_observed_nodes
-from gpuform.stacks.rehearsing.points import NO_CHANGE
 from gpuform.stacks.rehearsing.worker import LaterStack, RehearsalSpec
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.testing.case_run import CaseRunSpec
@@ -223,7 +222,7 @@ def choose_changes(plan: Plan) -> frozenset[str] | None:
     Of each kind of resource and of each action on it, these are the first change and the one with
     the most GPUs. None for a plan whose changes are all played.
     """
-    changes = [change for change in plan.changes if change.action not in NO_CHANGE]
+    changes = [change for change in plan.changes if change.action.is_change]
     if len(changes) <= MOST_CHANGES:
         return None
     groups: dict[tuple[str, str], list[ResourceChange]] = {}

@@ -647,12 +647,12 @@ def _list_differences(plan: Plan, rehearsed: Plan) -> tuple[str, ...]:
     lines = []
     for change in plan.changes:
         action = rehearsed_actions.pop(change.urn, PlanAction.SAME)
-        if action != change.action and not {action, change.action} <= {"same", "read", "refresh"}:
+        if action != change.action and (action.is_change or change.action.is_change):
             address = get_address(change.type, change.urn)
             lines.append(f"{address}: the plan says {change.action}, the emulator plans {action}")
     by_urn = {change.urn: change for change in rehearsed.changes}
     for urn, action in rehearsed_actions.items():
-        if action not in (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH):
+        if action.is_change:
             address = get_address(by_urn[urn].type, urn)
             lines.append(f"{address}: the plan has no change, the emulator plans {action}")
     return tuple(sorted(lines))
