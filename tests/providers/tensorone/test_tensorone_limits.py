@@ -242,14 +242,15 @@ class TestAFreeKey:
         assert all(created_cluster.outs["ready"] for created_cluster in created)
         return created
 
-    def test_ten_creates_use_a_quarter_of_the_reads(self, free: Any, inputs: Json) -> None:
+    def test_ten_creates_use_half_of_the_reads_at_most(self, free: Any, inputs: Json) -> None:
         self._create_all(free, inputs)
         statuses = Counter(
             (request["method"], request["status"]) for request in free.list_requests()
         )
         assert statuses["POST", 201] == 10
         assert set(statuses) == {("POST", 201), ("GET", 200)}
-        assert statuses["GET", 200] <= 40
+        # Usually 20: how many creates share a list depends on when their threads run.
+        assert statuses["GET", 200] <= 80
 
     def test_create_update_and_delete_of_ten_clusters_wait_for_the_next_hour(
         self, free: Any, inputs: Json
