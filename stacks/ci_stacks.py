@@ -344,7 +344,7 @@ def _build_install_values(
 
 
 def _list_shared_paths(order: StackOrder) -> list[str]:
-    """Return the paths beside the projects that their files include or name."""
+    """Return the paths beside the projects that their files or stacks.yaml include or name."""
     root = order.workspace.root.resolve()
     stacks = order.workspace.stacks.values()
     projects = {stack.project.directory.resolve() for stack in stacks}
@@ -355,13 +355,16 @@ def _list_shared_paths(order: StackOrder) -> list[str]:
         if file.is_relative_to(root) and not any(map(file.is_relative_to, projects))
     }
     paths = {file.parent if file.parent != root else file for file in included}
+    stacks_file = order.workspace.file
+    # Gates of stacks.yaml name modules and files of their rules.
+    stacks_text = stacks_file.read_text(encoding="utf-8") if stacks_file is not None else ""
     for path in root.iterdir():
         has_projects = any(project.is_relative_to(path) for project in projects)
         if has_projects or path.name.startswith(".") or any(map(path.match, _DECIDING_NAMES)):
             continue
         # An import names a package by its folder.
         named = path / "__init__.py" if path.is_dir() else path
-        if any(is_mentioned(stack, named) for stack in stacks):
+        if path.stem in stacks_text or any(is_mentioned(stack, named) for stack in stacks):
             paths.add(path)
     return sorted(path.relative_to(root).as_posix() for path in paths)
 

@@ -170,8 +170,19 @@ def test_the_filter_has_programs_and_what_they_share_and_what_decides_about_all(
     (root / "infra/cluster/__main__.py").write_text("import pulumi\nimport common\n")
     for name in ("common", "docs"):
         (root / "infra" / name).mkdir()
+    (root / "infra/policies.py").write_text("def small(plan):\n    return []\n")
+    with (root / "infra/stacks.yaml").open("a") as file:
+        file.write("gates:\n  small: {python: 'policies:small'}\n")
     text = "".join(render(root, host).values())
-    for path in ("network", "cluster", "common", "stacks.yaml", "requirements.*", "wheels"):
+    for path in (
+        "network",
+        "cluster",
+        "common",
+        "policies.py",
+        "stacks.yaml",
+        "requirements.*",
+        "wheels",
+    ):
         assert f"infra/{path}" in text
     assert "infra/docs" not in text
 
