@@ -15,7 +15,7 @@ from gpuform.providers.emulator.app import move_clock
 from gpuform.providers.emulator.server import Server
 from gpuform.stacks.engine.planning import Op, Step, StepStarted
 from gpuform.stacks.engine.urn import get_stack_and_project
-from gpuform.stacks.operations.runs.callbacks import OperationEvent
+from gpuform.stacks.operations.runs.callbacks import OperationEvent, RunStarted
 from gpuform.stacks.testing.case_run import get_address
 
 _CONTROL_PREFIX: Final = "/_emulator/"
@@ -147,11 +147,19 @@ class RequestObserver:
     points: list[Point] = field(default_factory=list)
     count: int = 0
     has_met_target: bool = False
+    _first_count: int = field(init=False)
     _sampled_changes: int = -1
     _step: tuple[str, str, Op] | None = None
 
+    def __post_init__(self) -> None:
+        self._first_count = self.count
+
     def follow_steps(self, event: OperationEvent) -> None:
         """Note the step that begins: the requests that follow belong to that step."""
+        # Only an undisturbed run has a preview, which may look by POST, as in the AIOS registry:
+        # every run counts from its own beginning.
+        if isinstance(event, RunStarted) and not event.preview:
+            self.count = self._first_count
         # Unchanged resources have steps as well, beside the one that changes something.
         if isinstance(event, StepStarted) and not event.planning and event.step.op is not Op.SAME:
             state = event.step.state

@@ -1,15 +1,19 @@
 """Which requests of a plan a rehearsal disturbs, and which hazards it plays at them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import httpx
 import pytest
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.rehearsal import HazardKind
 from gpuform.stacks.engine.planning import Op
+from gpuform.stacks.operations.runs.callbacks import RunStarted
 from gpuform.stacks.rehearsing.fleet import FleetState, Owner
 from gpuform.stacks.rehearsing.hazards import LearnedPlan, list_plays
-from gpuform.stacks.rehearsing.points import Point, group_points
+from gpuform.stacks.rehearsing.points import Point, RequestObserver, group_points
 from gpuform.stacks.rehearsing.sealed_states import choose_changes
 from gpuform.stacks.rehearsing.worker import assign_shares
 
@@ -93,6 +97,21 @@ def test_a_play_tells_how_many_requests_it_stands_for() -> None:
     learned = learn(*(build_point(number, f"c{number}") for number in range(1, 11)))
     plays = list_plays(learned, [HazardKind.NO_CAPACITY])
     assert sum(play.hazard.points for play in plays) == 10
+
+
+def test_requests_of_a_preview_do_not_count_for_the_run_that_follows() -> None:
+    server: Any = SimpleNamespace(store=SimpleNamespace(change_count=0))
+    observer = RequestObserver(server, lambda: None, lambda _step: None, count=5)
+    query = httpx.Request("POST", "http://emulator/aios/clusters/query")
+
+    def send() -> int:
+        observer.handle(query, lambda _request: httpx.Response(200))
+        return observer.count
+
+    observer.follow_steps(RunStarted("update", preview=True, project="demo", stack="dev"))
+    assert send() == 6
+    observer.follow_steps(RunStarted("update", preview=False, project="demo", stack="dev"))
+    assert send() == 6
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HazardKind if kind is not HazardKind.NONE])
