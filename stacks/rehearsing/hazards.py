@@ -378,6 +378,12 @@ class HazardInjector:
     excused: Mapping[Owner, int] = field(default_factory=dict)
     jobs: list[StartedJob] = field(default_factory=list)
     """The jobs that the hazard has started."""
+    _is_met: bool = False
+
+    @property
+    def has_happened(self) -> bool:
+        """Return True unless the run has not sent the play's request."""
+        return self._is_met or self.play.point is None
 
     def begin(self) -> None:
         """Begin a hazard of the whole run."""
@@ -404,6 +410,7 @@ class HazardInjector:
 
         def trigger_at_point(number: int) -> None:
             if number == point.number:
+                self._is_met = True
                 self._trigger_hazard(point)
 
         return (

@@ -159,10 +159,9 @@ def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> Share
         server.clock.smallest_wait = RESOLUTION_S
         server.clock.longest_skip = LONGEST_SKIP_S
         try:
-            rehearsal = _ShareRehearsal.prepare(spec, server)
+            return ShareRehearsal.prepare(spec, server).play_share(send)
         except EngineError as error:
             return ShareReport({}, failure=error.message)
-        return rehearsal.play_share(send)
 
 
 _CREDENTIAL_NAME: Final = re.compile(
@@ -185,7 +184,7 @@ def remove_credentials() -> None:
 
 
 @dataclass(slots=True)
-class _ShareRehearsal:
+class ShareRehearsal:
     """The plays of one process."""
 
     spec: RehearsalSpec
@@ -203,10 +202,10 @@ class _ShareRehearsal:
     _counterparts: dict[tuple[HazardKind, str, bool], list[HazardOutcome]] = field(
         default_factory=dict
     )
-    _alternatives: dict[str, "_ShareRehearsal | None"] = field(default_factory=dict)
+    _alternatives: dict[str, "ShareRehearsal | None"] = field(default_factory=dict)
 
     @classmethod
-    def prepare(cls, spec: RehearsalSpec, server: Server) -> "_ShareRehearsal":
+    def prepare(cls, spec: RehearsalSpec, server: Server) -> "ShareRehearsal":
         """Create the stack and its objects on the emulator, with the jobs that the plan names."""
         parts = [LaterStack(spec.case, spec.options, spec.name, frozenset()), *spec.later]
         runs: list[StackRun] = []
@@ -240,7 +239,7 @@ class _ShareRehearsal:
         send(PlayProgress(0, len(own)))
         kills = self._take_kill_snapshots(own)
         for done, (number, play) in enumerate(own, 1):
-            outcomes[number] = self._add_advice(self._play_hazard(play, kills))
+            outcomes[number] = self._add_advice(self.play_hazard(play, kills))
             send(PlayProgress(done, len(own)))
         return ShareReport(outcomes, _list_differences(self.spec.plan, plan))
 
@@ -339,7 +338,7 @@ class _ShareRehearsal:
         advice.sort(key=lambda item: item.gpu_hours_without_work)
         return outcome.model_copy(update={"advice": tuple(advice)})
 
-    def _rehearse_alternative(self, alternative: Alternative) -> "_ShareRehearsal | None":
+    def _rehearse_alternative(self, alternative: Alternative) -> "ShareRehearsal | None":
         """Return the rehearsal of an alternative, ready to play, or None if there is none."""
         key = alternative.cache_key
         if key in self._alternatives:
@@ -350,7 +349,7 @@ class _ShareRehearsal:
         self.player.restore(self.player.start)
         player = self._change_player(alternative, folder)
         if player is not None:
-            rehearsal = _ShareRehearsal(self.spec, self.server, player, self.jobs)
+            rehearsal = ShareRehearsal(self.spec, self.server, player, self.jobs)
             if isinstance(rehearsal.play_undisturbed(), str):
                 rehearsal = None
         self._alternatives[key] = rehearsal
@@ -414,7 +413,7 @@ class _ShareRehearsal:
         kills = self._take_kill_snapshots(plays[len(counterparts) :])
         for number, (_, play) in enumerate(plays):
             if number == len(counterparts):
-                counterparts.append(self._play_hazard(play, kills))
+                counterparts.append(self.play_hazard(play, kills))
             yield counterparts[number]
 
     def _list_resources(self) -> Iterator[ResourceState]:
@@ -436,8 +435,12 @@ class _ShareRehearsal:
             return {}
         return self.player.take_kill_snapshots(sorted(numbers), self.player.create_recorder())
 
-    def _play_hazard(self, play: HazardPlay, kills: KillSnapshots) -> HazardOutcome:
-        """Play one hazard from the plan's start, and return the outcome."""
+    def play_hazard(self, play: HazardPlay, kills: KillSnapshots) -> HazardOutcome:
+        """Play one hazard from the plan's start, and return the outcome.
+
+        Raises:
+            EngineError: the run did not send the request at which the hazard happens.
+        """
         kind = play.hazard.kind
         if kind is HazardKind.KILLED and play.point is not None:
             snapshot, samples = kills[play.point.number, play.when]
@@ -454,6 +457,9 @@ class _ShareRehearsal:
             end_hazard=injector.end,
             outage_s=_find_outage(kind),
         )
+        if not injector.has_happened:
+            # Else a run that nothing disturbed would show that the hazard does no harm.
+            raise EngineError(f"{play.hazard.description}: the run did not send that request")
         return self._build_outcome(play, played, [*self.jobs, *injector.jobs])
 
     def _find_excused(self, play: HazardPlay) -> Mapping[Owner, int]:

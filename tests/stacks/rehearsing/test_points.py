@@ -6,16 +6,19 @@ from typing import Any
 
 import httpx
 import pytest
+from flask import Flask
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.rehearsal import HazardKind
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.operations.runs.callbacks import RunStarted
-from gpuform.stacks.rehearsing.fleet import FleetState, Owner
+from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner
 from gpuform.stacks.rehearsing.hazards import LearnedPlan, list_plays
+from gpuform.stacks.rehearsing.player import PlayedRun
 from gpuform.stacks.rehearsing.points import Point, RequestObserver, group_points
 from gpuform.stacks.rehearsing.sealed_states import choose_changes
-from gpuform.stacks.rehearsing.worker import assign_shares
+from gpuform.stacks.rehearsing.worker import ShareRehearsal, assign_shares
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 
@@ -112,6 +115,18 @@ def test_requests_of_a_preview_do_not_count_for_the_run_that_follows() -> None:
     assert send() == 6
     observer.follow_steps(RunStarted("update", preview=False, project="demo", stack="dev"))
     assert send() == 6
+
+
+def test_a_hazard_whose_request_a_run_does_not_send_is_no_quiet_one() -> None:
+    player: Any = SimpleNamespace(
+        create_recorder=lambda: FleetRecorder(Flask("emulator")),
+        play=lambda *_arguments, **_options: PlayedRun("succeeded", (), [], 0.0),
+    )
+    (play,) = list_plays(learn(build_point(1, "a")), [HazardKind.NO_CAPACITY])
+    nothing: Any = None
+    rehearsal = ShareRehearsal(nothing, nothing, player, [])
+    with pytest.raises(EngineError, match=r"no capacity for clusters\.a: the run did not send"):
+        rehearsal.play_hazard(play, {})
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HazardKind if kind is not HazardKind.NONE])
