@@ -63,8 +63,8 @@ class AzureDevOps(CommentApi[AzureThread]):
         "wraps_lists": True,
     }
 
-    def __init__(self, place: ReviewTarget, token: SecretStr) -> None:
-        super().__init__(place, token)
+    def __init__(self, target: ReviewTarget, token: SecretStr) -> None:
+        super().__init__(target, token)
         self._comment_ids: dict[int, int] = {}
         """The id of the first comment of each thread."""
 
@@ -127,13 +127,13 @@ class AzureDevOps(CommentApi[AzureThread]):
             "state": "failed" if status.is_failure else "succeeded",
             "description": status.description,
             "context": {"name": status.key, "genre": "gpuform"},
-            **({"targetUrl": self.place.run_url} if self.place.run_url else {}),
+            **({"targetUrl": self.target.run_url} if self.target.run_url else {}),
         }
         self.client.send("POST", f"{self._pull_request_path}/statuses", body)
 
     @property
     def _pull_request_path(self) -> str:
         """Return the API path of the pull request, below the organization's address."""
-        project, _, repository = self.place.repository.partition("/")
+        project, _, repository = self.target.repository.partition("/")
         path = f"/{quote(project)}/_apis/git/repositories/{quote(repository, safe='')}"
-        return f"{path}/pullRequests/{self.place.pull_request}"
+        return f"{path}/pullRequests/{self.target.pull_request}"

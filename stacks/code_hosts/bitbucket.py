@@ -102,13 +102,13 @@ class Bitbucket(CommentApi[BitbucketComment]):
 
     def set_status(self, status: ReviewStatus) -> None:
         """Set the build status `gpuform` of the commit; Bitbucket requires a URL for it."""
-        page = f"https://bitbucket.org/{self.place.repository}/pull-requests"
+        page = f"https://bitbucket.org/{self.target.repository}/pull-requests"
         body = {
             "key": status.key,
             "name": status.key,
             "state": "FAILED" if status.is_failure else "SUCCESSFUL",
             "description": status.description,
-            "url": self.place.run_url or f"{page}/{self.place.pull_request}",
+            "url": self.target.run_url or f"{page}/{self.target.pull_request}",
         }
         path = f"{self._repository}/commit/{self.get_commit()}/statuses/build"
         self.client.send("POST", path, body)
@@ -119,9 +119,9 @@ class Bitbucket(CommentApi[BitbucketComment]):
     @property
     def _pull_request_path(self) -> str:
         """Return the API path of the pull request."""
-        return f"{self._repository}/pullrequests/{self.place.pull_request}"
+        return f"{self._repository}/pullrequests/{self.target.pull_request}"
 
     @property
     def _repository(self) -> str:
         """Return the API path of the repository."""
-        return f"/repositories/{quote(self.place.repository)}"
+        return f"/repositories/{quote(self.target.repository)}"

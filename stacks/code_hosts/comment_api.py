@@ -42,16 +42,16 @@ class CommentApi(ABC, Generic[Item]):
     list_params: ClassVar[Mapping[str, str]] = {}
     client_options: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, place: ReviewTarget, token: SecretStr) -> None:
-        self.name = CODE_HOST_NAMES[place.code_host]
+    def __init__(self, target: ReviewTarget, token: SecretStr) -> None:
+        self.name = CODE_HOST_NAMES[target.code_host]
         self.client = CodeHostClient(
             self.name,
-            place.api_url,
+            target.api_url,
             token=token,
             headers=self.create_headers,
             **self.client_options,
         )
-        self.place = place
+        self.target = target
 
     def list_comments(self) -> Iterator[Comment]:
         """Yield the token owner's comments on the pull request, the oldest first."""
@@ -99,7 +99,7 @@ class CommentApi(ABC, Generic[Item]):
 
     def get_commit(self) -> str:
         """Return the last commit of the pull request, from the CI's variables or the code host."""
-        return self.place.commit or self.fetch_head()
+        return self.target.commit or self.fetch_head()
 
     def fetch_head(self) -> str:
         """Return the last commit of the pull request as the code host has it."""

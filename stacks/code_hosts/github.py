@@ -109,12 +109,12 @@ class GitHub(CommentApi[GitHubComment]):
             "state": "failure" if status.is_failure else "success",
             "context": status.key,
             "description": status.description,
-            **({"target_url": self.place.run_url} if self.place.run_url else {}),
+            **({"target_url": self.target.run_url} if self.target.run_url else {}),
         }
         self.client.send("POST", f"{self._repository}/statuses/{self.get_commit()}", body)
 
     def fetch_head(self) -> str:
-        path = f"{self._repository}/pulls/{self.place.pull_request}"
+        path = f"{self._repository}/pulls/{self.target.pull_request}"
         return self.client.get(GitHubPull, path).head.sha
 
     def fetch_reviewed_plan(self, commit: str, file_name: str, job: str = PLAN_ARTIFACT) -> bytes:
@@ -152,12 +152,12 @@ class GitHub(CommentApi[GitHubComment]):
     @property
     def _repository(self) -> str:
         """Return the API path of the repository."""
-        return f"/repos/{quote(self.place.repository)}"
+        return f"/repos/{quote(self.target.repository)}"
 
     @property
     def _issue_path(self) -> str:
         """Return the API path of the pull request as an issue, for comments and labels."""
-        return f"{self._repository}/issues/{self.place.pull_request}"
+        return f"{self._repository}/issues/{self.target.pull_request}"
 
     def _get_head(self, commit: str) -> tuple[int, str]:
         """Return the number and the last commit of the pull request.
@@ -165,7 +165,7 @@ class GitHub(CommentApi[GitHubComment]):
         Without a number, it is the merged pull request with `commit`. Raises GpuformError if there
         is none.
         """
-        if (number := self.place.pull_request) is not None:
+        if (number := self.target.pull_request) is not None:
             return number, self.fetch_head()
         pulls = self.client.iterate_items(GitHubPull, f"{self._repository}/commits/{commit}/pulls")
         # An open pull request may have the commit, too.

@@ -76,7 +76,7 @@ class GitLab(CommentApi[GitLabNote]):
             "state": "failed" if status.is_failure else "success",
             "name": status.key,
             "description": status.description,
-            **({"target_url": self.place.run_url} if self.place.run_url else {}),
+            **({"target_url": self.target.run_url} if self.target.run_url else {}),
         }
         self.client.send("POST", f"{self._project}/statuses/{self.get_commit()}", body)
 
@@ -91,10 +91,9 @@ class GitLab(CommentApi[GitLabNote]):
 
         Raises:
             GpuformError: no pipeline has a plan job, or the newest plan job did not succeed, or no
-                merge
-                request with `commit` was merged.
+                merge request with `commit` was merged.
         """
-        number = self.place.pull_request
+        number = self.target.pull_request
         if number is None:
             number = self._find_merged_request(commit)
         path = f"{self._project}/merge_requests/{number}/pipelines"
@@ -125,12 +124,12 @@ class GitLab(CommentApi[GitLabNote]):
     @property
     def _project(self) -> str:
         """Return the API path of the project."""
-        return f"/projects/{quote(self.place.repository, safe='')}"
+        return f"/projects/{quote(self.target.repository, safe='')}"
 
     @property
     def _merge_request_path(self) -> str:
         """Return the API path of the merge request."""
-        return f"{self._project}/merge_requests/{self.place.pull_request}"
+        return f"{self._project}/merge_requests/{self.target.pull_request}"
 
     def _find_merged_request(self, commit: str) -> int:
         """Return the number of the first merged merge request that has the commit.

@@ -52,14 +52,14 @@ _CODE_HOST_CLASSES: Final[Mapping[CodeHostName, type[CommentApi[Any]]]] = {
 
 
 @contextlib.contextmanager
-def open_code_host(place: ReviewTarget, environ: Mapping[str, str]) -> Iterator[CodeHost]:
-    """Yield the code host of `place`, and close its client afterwards.
+def open_code_host(target: ReviewTarget, environ: Mapping[str, str]) -> Iterator[CodeHost]:
+    """Yield the code host of `target`, and close its client afterwards.
 
     Raises MissingCredentials if the environment has no token, GpuformError if the token is not
     valid.
     """
-    token = read_token(place.code_host, environ)
-    code_host = _CODE_HOST_CLASSES[place.code_host](place, token)
+    token = read_token(target.code_host, environ)
+    code_host = _CODE_HOST_CLASSES[target.code_host](target, token)
     with code_host.client:
         yield code_host
 
@@ -263,8 +263,7 @@ class _CommentUpdate:
         """Write the text into `comment`, or into a new comment; return True if accepted.
 
         After CommentTooLong the text is rendered with half of the limit, and False asks the caller
-        to try
-        again. Raises CommentTooLong if the limit gets too short.
+        to try again. Raises CommentTooLong if the limit gets too short.
         """
         try:
             if comment is None:

@@ -264,16 +264,16 @@ def _publish_review(
     from gpuform.stacks.code_hosts.review_target import find_review_target  # noqa: PLC0415 - as above
     from gpuform.stacks.review.pages import LIMIT, render_markdown  # noqa: PLC0415 - as above
 
-    review_place = find_review_target(review_flags, session.environ)
+    review_target = find_review_target(review_flags, session.environ)
     # Kept out of the limit: the comment always says which commit was planned.
-    origin = _describe_origin(review_place)
+    origin = _describe_origin(review_target)
     _write_job_summary(render_markdown(review, folded=True) + origin, session)
-    if review_place.pull_request is None:
+    if review_target.pull_request is None:
         raise GpuformError(
             "cannot find the pull request: no pull request started this job",
             hint="pass it: --pull-request N",
         )
-    with open_code_host(review_place, session.environ) as code_host:
+    with open_code_host(review_target, session.environ) as code_host:
 
         def render(limit: int) -> str:
             available_length = min(LIMIT, limit) - len(origin)
@@ -292,12 +292,12 @@ def _publish_review(
             )
 
 
-def _describe_origin(review_place: "ReviewTarget") -> str:
+def _describe_origin(review_target: "ReviewTarget") -> str:
     """Return the commit and the job of the review as Markdown, or an empty text."""
     from gpuform.stacks.review.pages import format_code  # noqa: PLC0415 - not for help
 
-    parts = [f"for {format_code(review_place.commit[:12])}"] if review_place.commit else []
-    parts += [f"by [this job]({review_place.run_url})"] if review_place.run_url else []
+    parts = [f"for {format_code(review_target.commit[:12])}"] if review_target.commit else []
+    parts += [f"by [this job]({review_target.run_url})"] if review_target.run_url else []
     return f"\nPlanned {' '.join(parts)}.\n" if parts else ""
 
 
@@ -357,12 +357,12 @@ def fetch_plan(
     from gpuform.stacks.review.plan_files import read_saved_plans  # noqa: PLC0415 - as above
 
     with open_session() as session:
-        review_place = find_review_target(review_flags, session.environ)
-        sha = commit or review_place.commit
+        review_target = find_review_target(review_flags, session.environ)
+        sha = commit or review_target.commit
         # A job of a merge knows its commit alone: the code host finds the pull request.
-        if review_place.pull_request is None and not sha:
+        if review_target.pull_request is None and not sha:
             raise click.UsageError("pass the pull request or the commit: --pull-request, --commit")
-        with open_code_host(review_place, session.environ) as code_host:
+        with open_code_host(review_target, session.environ) as code_host:
             content = code_host.fetch_reviewed_plan(sha, path or output.name, job)
         reviewed_plan = read_saved_plans("the job's artifact", content)
         write_plan(output, reviewed_plan)
