@@ -9,7 +9,11 @@ from pathlib import Path
 from gpuform.providers.operations import Settings
 from gpuform.stacks.doctor import stack as stacks
 from gpuform.stacks.doctor.findings import Examination, Finding, Level, build_failure
-from gpuform.stacks.doctor.surroundings import PLATFORMS, examine_environment, examine_platforms
+from gpuform.stacks.doctor.machine_and_platforms import (
+    PLATFORMS,
+    examine_environment,
+    examine_platforms,
+)
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (

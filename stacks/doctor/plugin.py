@@ -35,7 +35,7 @@ from gpuform.providers.plugin.locations import (
 )
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.doctor.findings import Examination, Finding, Level
-from gpuform.stacks.doctor.surroundings import find_untested_cli
+from gpuform.stacks.doctor.machine_and_platforms import find_untested_cli
 
 ANSWER_TIMEOUT_S: Final = 30.0
 _INSTALL_HINT: Final = "gpuform plugin install"

@@ -390,7 +390,9 @@ class TestMachine:
         self, dev: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         needed = ["pulumi>=99,<100", "nowhere-to-be-found>=1", "click>=8", "x>1; extra == 'y'"]
-        monkeypatch.setattr("gpuform.stacks.doctor.surroundings.requires", lambda _: needed)
+        monkeypatch.setattr(
+            "gpuform.stacks.doctor.machine_and_platforms.requires", lambda _: needed
+        )
         findings = run_doctor(dev, code=1)
         old, missing = list_problems(findings)
         assert old.endswith("is installed, and gpuform needs pulumi<100,>=99")
