@@ -116,6 +116,23 @@ class PlayedRun:
 
 
 @dataclass(slots=True)
+class _RunPlans:
+    """The plan of a run's preview, unless the preview failed, and that of the run itself."""
+
+    previewed: Plan | None = None
+    made: Plan | None = None
+
+    def collect(self, event: OperationEvent) -> None:
+        """Keep the plan of a preview or a run that has ended."""
+        if not isinstance(event, RunEnded) or event.outcome is None:
+            return
+        if not event.started.preview:
+            self.made = event.plan
+        elif event.outcome.succeeded:
+            self.previewed = event.plan
+
+
+@dataclass(slots=True)
 class PlanPlayer:
     """Plays one plan again and again from the same start.
 
@@ -434,17 +451,11 @@ class PlanPlayer:
             learns=learns,
             count=0 if interruption.first_urn else requests_before,
         )
-        previewed: list[Plan] = []
-        made: list[Plan] = []
+        plans = _RunPlans()
 
         def handle_event(event: OperationEvent) -> None:
             observer.follow_steps(event)
-            if not isinstance(event, RunEnded) or event.outcome is None:
-                return
-            if not event.started.preview:
-                made.append(event.plan)
-            elif event.outcome.succeeded:
-                previewed.append(event.plan)
+            plans.collect(event)
 
         with self._mount(observer):
             selected = self._enter_machine(run.selected)
@@ -456,8 +467,8 @@ class PlanPlayer:
             [mask_emulator_addresses(error) for error in errors],
             recorder.samples,
             clock.now(),
-            plan=previewed[-1] if previewed else None,
-            made=_list_changes(made[-1]) if made else (),
+            plan=plans.previewed,
+            made=_list_changes(plans.made) if plans.made else (),
             points=observer.points,
             requests=observer.count,
             has_met_target=observer.has_met_target,
