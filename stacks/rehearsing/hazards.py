@@ -6,16 +6,15 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, Final, Literal
 
 from gpuform.providers.emulator.server import Server
-from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.schemas.rehearsal import Hazard, HazardKind
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner
 from gpuform.stacks.rehearsing.jobs import StartedJob, break_node, send_control, start_job
+from gpuform.stacks.rehearsing.learned_plan import LearnedPlan
 from gpuform.stacks.rehearsing.points import (
     Interruption,
     Point,
@@ -51,105 +50,6 @@ class HazardPlay:
     owner: Owner | None = None
     node: str = ""
     shortage: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedPlan:
-    """What the undisturbed run has shown.
-
-    Attributes:
-        changes: the plan's changes by URN.
-        groups: the requests that change something.
-        owners: the owner of each resource's GPUs, by URN.
-        before, after: the fleet at the start and at the end.
-        samples: the fleet over the clock.
-        names_stacks: whether addresses have the name of their stack.
-    """
-
-    changes: Mapping[str, ResourceChange]
-    groups: Sequence[PointGroup]
-    owners: Mapping[str, Owner]
-    before: FleetState
-    after: FleetState
-    samples: Sequence[FleetState]
-    names_stacks: bool = False
-
-    def list_working_nodes(self, point: Point, owner: Owner) -> list[str]:
-        """Return the owner's nodes that work before the run, after the point, and at the end."""
-        nodes = set(self.after.nodes)
-        for state in self.samples:
-            # Of several samples of one time the last one counts: it has the point's effect.
-            if state.at == point.at or state is self.before:
-                nodes &= state.nodes
-        return sorted(node for platform, name, node in nodes if (platform, name) == owner)
-
-    def list_chosen(self) -> Iterator[tuple[PointGroup, Point]]:
-        """Yield the points to play with their groups."""
-        for group in self.groups:
-            for point in group.chosen:
-                yield group, point
-
-    def count_gpus(self, urn: str) -> int:
-        """Return the GPUs of a resource, before or after its change, whichever is more."""
-        owner = self.owners.get(urn)
-        if owner is None:
-            return 0
-        return max(self.before.working.get(owner, 0), self.after.working.get(owner, 0))
-
-    def list_riskiest(self, limit: int) -> list[str]:
-        """Return the URNs of at most `limit` changed resources, those that may lose most first.
-
-        Replaced and deleted ones come before others, and then those with more GPUs.
-        """
-        changed = [item for item in self.changes.values() if item.action.is_change]
-
-        def rank_change(change: ResourceChange) -> tuple[bool, int, str]:
-            is_kept = change.action not in (PlanAction.REPLACE, PlanAction.DELETE)
-            return is_kept, -self.count_gpus(change.urn), change.urn
-
-        return [change.urn for change in sorted(changed, key=rank_change)[:limit]]
-
-    def format_address(self, point: Point) -> str:
-        """Return the address of a point's resource: clusters.train."""
-        return format_address(point.type, point.urn, with_stack=self.names_stacks)
-
-    def list_stack_ends(self) -> list[tuple[Point, Point]]:
-        """Return the last request of each stack with the first one of the next stack."""
-        points = sorted((p for group in self.groups for p in group.points), key=_get_number)
-        return [
-            (point, following)
-            for point, following in pairwise(points)
-            if get_stack_and_project(point.urn) != get_stack_and_project(following.urn)
-        ]
-
-    @property
-    def has_late_deletions(self) -> bool:
-        """Return True if the plan deletes something that a failure of the run would keep.
-
-        These are resources that are declared no longer, and clusters that are replaced create
-        first.
-        """
-        replaced: set[str] = set()
-        for point in sorted((p for group in self.groups for p in group.points), key=_get_number):
-            if point.op is Op.DELETE or (point.op is Op.DELETE_REPLACED and point.urn in replaced):
-                return True
-            if point.op is Op.CREATE_REPLACEMENT:
-                replaced.add(point.urn)
-        return False
-
-    def is_after_deletion(self, point: Point) -> bool:
-        """Return True if the same resource has lost an object or nodes before this request."""
-        return any(
-            other.urn == point.urn
-            and other.number < point.number
-            and (other.op is Op.DELETE_REPLACED or other.method == "DELETE")
-            for group in self.groups
-            for other in group.points
-        )
-
-
-def _get_number(point: Point) -> int:
-    return point.number
 
 
 def list_plays(learned: LearnedPlan, kinds: Iterable[HazardKind]) -> list[HazardPlay]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.emulator.server import Server
 from gpuform.providers.garbage_collection import collect_less_garbage
-from gpuform.schemas.plan import Plan, PlanAction
+from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import (
     OUTAGE_S,
     Hazard,
@@ -48,11 +48,17 @@ from gpuform.stacks.rehearsing.hazards import (
     OUTAGES,
     HazardInjector,
     HazardPlay,
-    LearnedPlan,
     find_credit_loss,
     list_plays,
 )
 from gpuform.stacks.rehearsing.jobs import JOB_S, StartedJob, list_ended_jobs, start_job
+from gpuform.stacks.rehearsing.learned_plan import (
+    LearnedPlan,
+    find_owners,
+    find_prices,
+    find_urns_by_owner,
+    list_differences,
+)
 from gpuform.stacks.rehearsing.player import (
     KillSnapshots,
     PlanPlayer,
@@ -61,8 +67,7 @@ from gpuform.stacks.rehearsing.player import (
     describe_pending,
 )
 from gpuform.stacks.rehearsing.points import group_points
-from gpuform.stacks.resource_rules import find_kind
-from gpuform.stacks.testing.case_run import CaseRunSpec, CaseStack, get_address, serve_emulator
+from gpuform.stacks.testing.case_run import CaseRunSpec, CaseStack, serve_emulator
 from gpuform.stacks.testing.events import list_objects
 
 if TYPE_CHECKING:
@@ -82,7 +87,6 @@ An alternative takes as long as the plan itself, and again for each hazard that 
 BROKEN_FOR_S: Final = 3600.0
 """How long the nodes that the plan knows as broken have been broken when the plan begins."""
 UNDISTURBED: Final = Hazard(kind=HazardKind.NONE, description="nothing goes wrong")
-_NAME_PROPERTIES: Final = ("cluster_name", "cluster_fabric_name", "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +245,7 @@ class ShareRehearsal:
         for done, (number, play) in enumerate(own, 1):
             outcomes[number] = self._add_advice(self.play_hazard(play, kills))
             send(PlayProgress(done, len(own)))
-        return ShareReport(outcomes, _list_differences(self.spec.plan, plan))
+        return ShareReport(outcomes, list_differences(self.spec.plan, plan))
 
     def play_undisturbed(self) -> Plan | str:
         """Play the plan undisturbed, and return the plan of its preview, or its errors as text."""
@@ -256,10 +260,10 @@ class ShareRehearsal:
         # Side by side, changes that do not depend on a failed one would be under way already. But a
         # run that fails deletes nothing any more.
         self.player.continues_after_failure = not self._learned.has_late_deletions
-        urns = _find_urns_by_owner(self._learned, self._dependencies)
+        urns = find_urns_by_owner(self._learned, self._dependencies)
         before, after = undisturbed.samples[0], undisturbed.samples[-1]
         self._target = FleetTarget.from_states(before, after, urns)
-        self._prices = _find_prices(undisturbed.plan)
+        self._prices = find_prices(undisturbed.plan)
         # Those of other stacks, and those that the plan keeps when it removes them from the state.
         self._usual_unknown = self._list_unknown_objects()
         self._undisturbed_outcome = self._build_outcome(
@@ -273,7 +277,7 @@ class ShareRehearsal:
         """Return the plan's requests in groups, and the owners of the GPUs of its resources."""
         before, after = undisturbed.samples[0], undisturbed.samples[-1]
         changes = {change.urn: change for change in plan.changes}
-        owners = _find_owners(resources, {*before.working, *after.working})
+        owners = find_owners(resources, {*before.working, *after.working})
         for resource in resources:
             dependency_urns = find_dependency_urns(resource, provider=False)
             self._dependencies.setdefault(resource.urn, set()).update(dependency_urns)
@@ -534,7 +538,7 @@ def _break_nodes(
     """
     fleet = FleetRecorder(server.app).read(server.clock.now())
     resources = [resource for stack in stacks for resource in stack.open().snapshot.resources]
-    owners = _find_owners(resources, {*fleet.working})
+    owners = find_owners(resources, {*fleet.working})
     broken = break_observed_nodes(server, spec.nodes, owners, fleet)
     if broken:
         # A node that has just failed may be back in a moment, and counts as healthy for a while.
@@ -601,64 +605,3 @@ def _start_known_jobs(server: Server, plan: Plan) -> Iterator[StartedJob]:
             for job in node.jobs:
                 if cluster in names:
                     yield start_job(server, cluster, node.name, job.name)
-
-
-def _find_owners(resources: Sequence[ResourceState], owners: set[Owner]) -> dict[str, Owner]:
-    """Return the cluster or fabric of each resource with GPUs, by URN."""
-    owners_by_urn: dict[str, Owner] = {}
-    for resource in resources:
-        kind = find_kind(resource.type)
-        if kind is None or resource.delete:
-            continue
-        for name in _NAME_PROPERTIES:
-            owner = (kind[0], str(resource.outputs.get(name) or resource.inputs.get(name) or ""))
-            if owner in owners:
-                owners_by_urn.setdefault(resource.urn, owner)
-    return owners_by_urn
-
-
-def _find_urns_by_owner(
-    learned: LearnedPlan, dependencies: Mapping[str, set[str]]
-) -> dict[Owner, frozenset[str]]:
-    """Return the resources of each owner, with all resources that they depend on."""
-    urns: dict[Owner, frozenset[str]] = {}
-    for urn, owner in learned.owners.items():
-        owner_urns, pending = set(urns.get(owner, ())), [urn]
-        while pending:
-            current = pending.pop()
-            if current not in owner_urns:
-                owner_urns.add(current)
-                pending += dependencies.get(current, ())
-        urns[owner] = frozenset(owner_urns)
-    return urns
-
-
-def _find_prices(plan: Plan) -> dict[str, tuple[str, float]]:
-    """Return currency and price of a GPU-hour by platform, of the dearest GPUs in the plan."""
-    prices: dict[str, tuple[str, float]] = {}
-    for change in plan.changes:
-        for usage in filter(None, (change.before, change.after)):
-            for expense in usage.expenses:
-                if expense.what == "gpus" and expense.hourly and expense.amount:
-                    price = (expense.currency, expense.hourly / expense.amount)
-                    dearest_price = prices.get(expense.platform)
-                    if dearest_price is None or price[1] > dearest_price[1]:
-                        prices[expense.platform] = price
-    return prices
-
-
-def _list_differences(plan: Plan, rehearsed: Plan) -> tuple[str, ...]:
-    """Return where the emulator plans another action than the plan, in words."""
-    rehearsed_actions = {change.urn: change.action for change in rehearsed.changes}
-    lines = []
-    for change in plan.changes:
-        action = rehearsed_actions.pop(change.urn, PlanAction.SAME)
-        if action != change.action and (action.is_change or change.action.is_change):
-            address = get_address(change.type, change.urn)
-            lines.append(f"{address}: the plan says {change.action}, the emulator plans {action}")
-    by_urn = {change.urn: change for change in rehearsed.changes}
-    for urn, action in rehearsed_actions.items():
-        if action.is_change:
-            address = get_address(by_urn[urn].type, urn)
-            lines.append(f"{address}: the plan has no change, the emulator plans {action}")
-    return tuple(sorted(lines))
