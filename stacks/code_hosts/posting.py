@@ -187,9 +187,10 @@ def label_pull_request(code_host: CodeHost) -> ReviewVerdict:
 def set_review_status(code_host: CodeHost, review: Review) -> ReviewStatus:
     """Set the status `gpuform` by the worst verdict of all comments, and return the status.
 
-    A failed preview and a gate that stops a plan of `review` make a failed status.
+    `review` counts even if its comment was not written. A failed preview and a gate that stops a
+    plan of `review` make a failed status.
     """
-    worst = _find_worst_verdict(code_host)
+    worst = _find_worst_verdict(code_host, ReviewVerdict.from_review(review))
     description = "a gate stops the plan" if review.is_stopped else worst.label.partition(": ")[2]
     status = ReviewStatus(
         STATUS_KEY, description, worst is ReviewVerdict.FAILED or review.is_stopped
@@ -198,16 +199,13 @@ def set_review_status(code_host: CodeHost, review: Review) -> ReviewStatus:
     return status
 
 
-def _find_worst_verdict(code_host: CodeHost) -> ReviewVerdict:
-    """Return the worst verdict of all review comments: `no-changes` without any."""
-    stamps = [
-        stamp for comment in code_host.list_comments() if (stamp := Stamp.parse(comment.body))
-    ]
-    return max(
-        (stamp.verdict for stamp in stamps),
-        key=list(ReviewVerdict).index,
-        default=ReviewVerdict.NO_CHANGES,
-    )
+def _find_worst_verdict(
+    code_host: CodeHost, own_verdict: ReviewVerdict = ReviewVerdict.NO_CHANGES
+) -> ReviewVerdict:
+    """Return the worst one of `own_verdict` and the verdicts of all review comments."""
+    stamps = map(Stamp.parse, (comment.body for comment in code_host.list_comments()))
+    verdicts = [stamp.verdict for stamp in stamps if stamp]
+    return max([own_verdict, *verdicts], key=list(ReviewVerdict).index)
 
 
 class _CommentUpdate:

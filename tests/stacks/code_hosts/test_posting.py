@@ -283,6 +283,17 @@ def test_the_status_shows_the_worst_result_of_all_stacks(
     assert description == "dangerous"
 
 
+def test_the_status_shows_a_plan_whose_comment_was_not_written(
+    code_host: CodeHost, server: Server, review: Make
+) -> None:
+    """Programs of a branch may write a comment that claims to be of a newer plan."""
+    post_outcome(code_host, review(made_at="2027-01-15T08:30:00Z"))
+    dangerous = review(destroys=8)
+    assert post_outcome(code_host, dangerous) == "left"
+    set_review_status(code_host, dangerous)
+    assert server.statuses["gpuform"][1] == "dangerous"
+
+
 @pytest.mark.parametrize("name", ["github", "gitlab", "bitbucket"])
 @pytest.mark.parametrize(("commit", "expected"), [("", "d" * 40), ("e" * 40, "e" * 40)])
 def test_a_status_outside_of_ci_belongs_to_the_last_commit_of_the_pull_request(
