@@ -270,12 +270,12 @@ def _read_current(root: Path, path: str) -> str | None:
     """Return the text of a file, or None if there is none; line breaks of Windows are kept out.
 
     Raises:
-        EngineError: the file cannot be read, is outside of the repository, or has the markers of an
-            earlier conflict.
+        EngineError: the file cannot be read, is a link, is outside of the repository, or has the
+            markers of an earlier conflict.
     """
-    # A hostile branch may have written the record.
-    if not (root / path).resolve().is_relative_to(root.resolve()):
-        raise EngineError(f"{path} is outside of the repository", hint=_RESTORE)
+    # A hostile branch may have written the record, or a link to a file of git's own.
+    if (root / path).resolve() != root.resolve() / path:
+        raise EngineError(f"{path} is a link, or outside of the repository", hint=_RESTORE)
     try:
         text = (root / path).read_text(encoding="utf-8")  # with line breaks of any system
     except FileNotFoundError:

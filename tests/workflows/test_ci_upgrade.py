@@ -234,17 +234,18 @@ def test_doctor_finds_workflows_of_another_version_and_packages_without_a_lock(
     assert findings[f"{lock} does not lock tiny-thing: the jobs lack it"] == f"lock it: {remedy}"
 
 
-@pytest.mark.parametrize("path", ["../stolen", "link/stolen"])
+@pytest.mark.parametrize("path", ["../stolen", "link/stolen", "inner"])
 def test_a_record_with_a_file_outside_of_the_repository_is_refused(
     written: Path, tmp_path_factory: pytest.TempPathFactory, path: str
 ) -> None:
     outside = tmp_path_factory.mktemp("outside")
     (written / "link").symlink_to(outside)
+    (written / "inner").symlink_to(".git/config")
     record = written / "infra/.gpuform-ci.yaml"
     document = yaml.safe_load(record.read_text())
     document["sets"][0]["files"][path] = "old\n"
     record.write_text(yaml.safe_dump(document))
-    with pytest.raises(EngineError, match=f"{path} is outside of the repository"):
+    with pytest.raises(EngineError, match=f"{path} is a link, or outside of the repository"):
         plan_upgrade(Repository.find(written / "infra"), {}, vendor=None)
 
 
