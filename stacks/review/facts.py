@@ -378,6 +378,11 @@ def describe_validity(review: Review) -> str:
             "`gpuform refresh` updates the state with the changes made outside; `gpuform up "
             "--refresh` reverts them to the program."
         )
+    if is_bound and review.combined is not None:
+        return (
+            "gpuform refuses the saved plan of a stack, before the first change of this stack, if "
+            "its state, its configuration or its program has changed since."
+        )
     if is_bound:
         return (
             "gpuform refuses a saved plan, before the first change, if the state, the "

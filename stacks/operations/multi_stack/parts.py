@@ -421,8 +421,8 @@ def read_all_parts(
         first = next(name for name in names if name in unchecked_reasons)
         warn(
             f"warning: the seals of {len(unchecked_reasons)} of {len(names)} parts were not "
-            f"checked ({first}: {unchecked_reasons[first]}); `gpuform up` checks them before the "
-            "first change"
+            f"checked ({first}: {unchecked_reasons[first]}); `gpuform up` checks the plan of "
+            "each stack before it changes the stack"
         )
     return {name: TaskResult(code=0, plan=part.plan) for name, part in parts.items()}
 

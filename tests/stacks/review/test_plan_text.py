@@ -5,7 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from gpuform.schemas.changes import Action
-from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.schemas.plan import (
+    Basis,
+    Plan,
+    PlanAction,
+    PlanReason,
+    PropertyChange,
+    ResourceChange,
+)
+from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.stacks.review.facts import Review, describe_validity
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.plan_text import render_changes, render_plan
 
@@ -205,3 +214,13 @@ def test_color_changes_no_text(resource: Make, change: Change) -> None:
     for code in ("32", "31", "33", "35", "1", "2", "0", "1;31"):
         coloured = coloured.replace(f"\x1b[{code}m", "")
     assert coloured == render_plan(build_plan(grown))
+
+
+def test_the_plan_of_several_stacks_promises_a_check_before_the_change_of_each_stack() -> None:
+    basis = Basis(state={}, config={}, program={}, seal="seal")
+    plans = [
+        Plan.from_changes(project, "dev", ()).model_copy(update={"basis": basis})
+        for project in ("network", "training")
+    ]
+    review = Review.from_stacks_plan(StacksPlan(plans=tuple(plans)), "plan.json")
+    assert "before the first change of this stack" in describe_validity(review)
