@@ -225,27 +225,31 @@ def reject_workflows_of_one_stack(
     Both sets would plan and apply the stack, and an upgrade of one would write into the other.
     """
     root = repository.root
-    stacks = list(order.workspace.stacks.values())
-    folders = {stack.name: stack.project.directory.resolve() for stack in stacks}
-    files = [
-        file
+    folders = [
+        (stack.project.directory.resolve(), stack.stack)
+        for stack in order.workspace.stacks.values()
+    ]
+    texts = {
+        file: file.read_text(encoding="utf-8", errors="replace")
         for pattern in _WORKFLOW_PATTERNS[code_host]
         for file in sorted(root.glob(pattern))
+    }
+    files = [
+        file
+        for file, text in texts.items()
         if any(
-            is_workflow_of_stack(
-                file.read_text(encoding="utf-8", errors="replace"),
-                folders[stack.name].relative_to(root).as_posix(),
-                stack.stack,
-            )
-            for stack in stacks
+            is_workflow_of_stack(text, folder.relative_to(root).as_posix(), stack)
+            for folder, stack in folders
         )
     ]
-    files += [
+    recorded = {
         folder / RECORD_FILE
-        for folder in dict.fromkeys(folders.values())
+        for folder, stack in folders
         if folder != repository.project
-        and any(each.settings.code_host == code_host for each in CiRecord.load(folder).sets)
-    ]
+        for workflow_set in CiRecord.load(folder).sets
+        if (workflow_set.settings.code_host, workflow_set.settings.stack) == (code_host, stack)
+    }
+    files += sorted(recorded)
     if files:
         names = ", ".join(file.relative_to(root).as_posix() for file in files)
         raise MultiStackError(
