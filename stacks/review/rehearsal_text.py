@@ -66,7 +66,9 @@ def render_all_hazards(rehearsal: Rehearsal, paint: Paint = PLAIN) -> Iterator[s
 
 def _format_title(label: str, rehearsal: Rehearsal, paint: Paint) -> str:
     """Return the first line of a rehearsal, with a coloured verdict unless nothing is lost."""
-    is_quiet = not (rehearsal.harmful or rehearsal.differences or rehearsal.undisturbed.has_failed)
+    usual = rehearsal.undisturbed
+    is_completed = usual.is_mended and not usual.has_failed
+    is_quiet = is_completed and not (rehearsal.harmful or rehearsal.differences)
     verdict = escape_invisible(format_verdict(rehearsal))
     return paint("bold", f"{label}:") + " " + paint("" if is_quiet else "remove", verdict)
 
@@ -92,6 +94,8 @@ def format_verdict(rehearsal: Rehearsal) -> str:
         return f"{count} of {counted(len(rehearsal.outcomes) - 1, 'hazard')} {verb} harm"
     if rehearsal.differences:
         return "unknown: the emulator plans something else"
+    if not usual.is_mended:
+        return "the plan is not completed even if nothing goes wrong"
     # A reader may take the GPUs that the plan deletes for lost.
     exception = " but what the plan deletes" if "delete" in rehearsal.actions.values() else ""
     return (
@@ -131,6 +135,8 @@ def _format_undisturbed(rehearsal: Rehearsal) -> Iterator[str]:
         yield f"without any hazard the run ends as {usual.ending}: {'; '.join(usual.errors)}"
     elif losses := _list_losses(usual):
         yield f"without any hazard: {'; '.join(losses)}"
+    if not usual.is_mended and usual.half_done:
+        yield f"without any hazard left half done: {', '.join(usual.half_done)}"
 
 
 def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:

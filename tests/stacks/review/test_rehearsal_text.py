@@ -79,6 +79,15 @@ def test_the_verdict_of_another_plan_than_the_rehearsed_one_is_unknown() -> None
     assert reason == f"    the rehearsal differs from the plan: {difference}"
 
 
+def test_a_plan_that_is_not_completed_without_any_hazard_is_not_quiet() -> None:
+    usual = build_outcome(
+        HazardKind.NONE, is_mended=False, half_done=("clusters.train: still to update",)
+    )
+    title, reason, *_ = render_rehearsal(build_rehearsal(usual, build_outcome(HazardKind.KILLED)))
+    assert title == "If something goes wrong: the plan is not completed even if nothing goes wrong"
+    assert reason == "    without any hazard left half done: clusters.train: still to update"
+
+
 def test_harm_is_listed_with_its_remedy_the_worst_first() -> None:
     assert list(render_rehearsal(HARMFUL)) == [
         "If something goes wrong: 2 of 3 hazards do harm",
