@@ -389,7 +389,8 @@ class PlanPlayer:
     ) -> PlayedRun:
         """Make one run after the other, and return all of them as one, after the `first`.
 
-        A run is left out if it depends on one that has failed.
+        A run is left out if it depends on one that has failed. A run whose preview fails is
+        returned alone: nothing is known about its plan.
         """
         total, failed = first, set[str]()
         for run in runs:
@@ -404,6 +405,9 @@ class PlanPlayer:
                 learns=learns,
                 requests_before=0 if total is None else total.requests,
             )
+            if played.plan is None and not changes["skip_preview"]:
+                prefix = f"{run.name}: " if len(runs) > 1 else ""
+                return replace(played, errors=[f"{prefix}{error}" for error in played.errors])
             if played.ending != "succeeded":
                 failed.add(run.name)
             total = played if total is None else _join_runs(total, played)

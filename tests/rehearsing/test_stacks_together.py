@@ -63,3 +63,28 @@ def test_a_stack_reads_outputs_of_a_stack_that_does_not_exist_yet(tmp_path: Path
     assert (usual.ending, usual.is_mended, usual.lost_gpus) == ("succeeded", True, 0)
     stacks = {get_stack_and_project(urn) for urn in rehearsal.actions}
     assert {("dev", "volumes"), ("dev", "training")} <= stacks
+
+
+@pytest.mark.slow
+def test_a_program_that_needs_a_credential_lets_each_stack_be_rehearsed_alone(
+    tmp_path: Path,
+) -> None:
+    with serve(seed="a credential") as server:
+        workspace = create_workspace(tmp_path / "fleet", server.url, {}, {})
+        program = 'import os\n\nfrom gpuform.stacks import run\n\nos.environ["HOOK_TOKEN"]\n'
+        (workspace.root / "training/__main__.py").write_text(f'{program}run("topology.yaml")\n')
+
+        result = workspace.run(
+            *("rehearse", "--all", "--hazards", "none", "--json"), HOOK_TOKEN="planted"
+        )
+
+    assert result.code == 1
+    (rehearsal,) = StacksRehearsal.model_validate_json(result.stdout).rehearsals
+    assert (rehearsal.project, rehearsal.undisturbed.ending) == ("volumes", "succeeded")
+    together, alone = (line for line in result.stderr.splitlines() if "warning: " in line)
+    assert together.startswith(
+        "warning: each stack is rehearsed alone: the stacks together: the emulator cannot make "
+        "the plan: training/dev: "
+    )
+    assert alone.startswith("warning: training/stack dev: the emulator cannot make the plan: ")
+    assert "HOOK_TOKEN" in result.stderr

@@ -12,7 +12,7 @@ import pytest
 from support.stacks.hand_made_rehearsals import build_rehearsal
 
 from gpuform.schemas.plan import Basis, Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.rehearsal import Rehearsal
+from gpuform.schemas.rehearsal import Rehearsal, StacksRehearsal
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks import rehearsing
 from gpuform.stacks.cli import main
@@ -109,18 +109,45 @@ def test_a_planned_stack_that_the_workspace_lost_is_not_left_out_in_silence(
     assert not played
 
 
+@pytest.fixture
+def _refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no stacks be rehearsed together."""
+
+    def refuse(*_arguments: Any) -> Rehearsal:
+        raise RehearsalError("the stacks together: the emulator cannot make the plan: no region")
+
+    monkeypatch.setattr(rehearsing, "rehearse_together", refuse)
+
+
+@pytest.mark.usefixtures("_refused_together")
+def test_stacks_that_cannot_be_played_together_are_rehearsed_one_by_one_with_a_warning(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def play(_stack: Any, plan: Plan, _options: Any) -> Rehearsal:
+        return build_rehearsal(project=plan.project)
+
+    monkeypatch.setattr(rehearsing, "rehearse", play)
+
+    assert run("update", "--json") == 0
+
+    output = capsys.readouterr()
+    rehearsals = StacksRehearsal.model_validate_json(output.out).rehearsals
+    assert [item.project for item in rehearsals] == ["network", "training", "report"]
+    assert output.err == (
+        "warning: each stack is rehearsed alone: the stacks together: the emulator cannot make "
+        "the plan: no region\n"
+    )
+
+
+@pytest.mark.usefixtures("_refused_together")
 def test_a_stack_that_cannot_be_rehearsed_fails_the_command(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(*_arguments: Any) -> Rehearsal:
-        raise RehearsalError("they have different drivers")
-
     def play(_stack: Any, plan: Plan, _options: Any) -> Rehearsal:
         if plan.project == "training":
             raise RehearsalError("stack dev: the emulator cannot make the plan")
         return build_rehearsal(project=plan.project)
 
-    monkeypatch.setattr(rehearsing, "rehearse_together", refuse)
     monkeypatch.setattr(rehearsing, "rehearse", play)
     assert run("update") == 1
     output = capsys.readouterr()
