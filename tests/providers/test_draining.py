@@ -1,7 +1,8 @@
 """Test that nodes are removed only without jobs, and that none stays cordoned."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -322,6 +323,53 @@ class TestTroubles:
             assert read_record(call) is not None  # the next run undoes it
         finally:
             released.set()
+
+    def test_an_interruption_does_not_wait_for_a_hanging_eviction(
+        self, call: ProviderContext, scheduler: SimulatedScheduler, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for at in range(4):
+            scheduler.start_job(f"w{at}", 50)
+
+        with pytest.raises(Cancelled), interrupt_hanging(call, scheduler, "evict", monkeypatch):
+            build_drain(call, scheduler, on_busy="evict").clear(1)
+
+    def test_an_interruption_does_not_wait_for_a_hanging_uncordon_of_earlier_nodes(
+        self, call: ProviderContext, scheduler: SimulatedScheduler, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(operation: str) -> None:
+            if operation in ("cordon", "uncordon"):
+                raise Unreachable("no answer")
+
+        scheduler.before = fail
+        with pytest.raises(GpuformError):
+            build_drain(call, scheduler).clear(2)
+
+        with pytest.raises(Cancelled), interrupt_hanging(call, scheduler, "uncordon", monkeypatch):
+            build_drain(call, scheduler).clear(1)
+
+
+@contextmanager
+def interrupt_hanging(
+    call: ProviderContext,
+    scheduler: SimulatedScheduler,
+    operation: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
+    """Let an operation of the scheduler hang, and interrupt the run meanwhile."""
+    monkeypatch.setattr("gpuform.providers.draining.schedulers.ANSWER_GRACE_S", 0.0)
+    monkeypatch.setattr("gpuform.providers.draining.drain_operation.UNDO_GRACE_S", 0.0)
+    released = threading.Event()
+
+    def hang(requested: str) -> None:
+        if requested == operation:
+            call.cancelled.set()
+            released.wait()
+
+    scheduler.before = hang
+    try:
+        yield
+    finally:
+        released.set()
 
 
 class TestUnknownNodes:
