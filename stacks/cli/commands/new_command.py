@@ -228,11 +228,12 @@ def write_ci_workflows(
 
     Raises:
         UsageError: the code host is not known.
+        EngineError: other workflows of the repository apply one of the stacks.
         ProjectExists: a workflow file exists, and `force` is not set; nothing was written.
     """
-    choose = _choose_stacks if options.every_stack else _choose_stack
-    chosen = choose(session, directory, options)
-    repository, settings = chosen.repository, chosen.settings
+    build_scope = _build_workspace_scope if options.every_stack else _build_stack_scope
+    scope = build_scope(session, directory, options)
+    repository, settings = scope.repository, scope.settings
     record, requirements = plan_ci_files(
         repository, settings, session.environ, vendor=options.vendor
     )
@@ -243,14 +244,12 @@ def write_ci_workflows(
     for name in [*files, *(str(file.relative_to(repository.root)) for file in others)]:
         session.screen.print(f"Wrote in {repository.root}: {name}")
     _print_vendor_reason(session, requirements)
-    for name in chosen.list_other_files(files):
-        session.screen.warn(f"warning: {name} is of one stack: remove it if --all replaces it")
     next_steps = _NEXT_STEPS[settings.code_host]
     session.screen.print(f"The first lines of {next(iter(files))} list {next_steps}.")
     session.screen.print("Create these before the first pull request:")
-    for item in chosen.checklist:
+    for item in scope.checklist:
         session.screen.print(f"  [ ] {item}")
-    for backend in chosen.backends:
+    for backend in scope.backends:
         if backend.startswith("file:"):
             session.screen.warn(
                 f"warning: the state is in {backend}, which no job can reach: use a bucket, and "
@@ -259,7 +258,7 @@ def write_ci_workflows(
 
 
 @dataclass(frozen=True, slots=True)
-class _ChosenStacks:
+class _WorkflowScope:
     """What workflows are about: their settings, what people create, and the states' backends.
 
     The project of `repository` is the folder of one stack's project, or that of all stacks.
@@ -270,16 +269,10 @@ class _ChosenStacks:
     checklist: Sequence[str]
     backends: Sequence[str]
 
-    def list_other_files(self, files: Mapping[str, str]) -> list[str]:
-        """Return other workflows of gpuform beside `files`, which plan all stacks."""
-        root = self.repository.root
-        is_github = self.settings.code_host == "github"
-        pattern = ".github/workflows/gpuform*.yml" if is_github else ".gitlab/gpuform-*.yml"
-        names = sorted(path.relative_to(root).as_posix() for path in root.glob(pattern))
-        return [name for name in names if self.settings.every_stack and name not in files]
 
-
-def _choose_stack(session: Session, directory: Path, options: WorkflowOptions) -> _ChosenStacks:
+def _build_stack_scope(
+    session: Session, directory: Path, options: WorkflowOptions
+) -> _WorkflowScope:
     """Return the settings of workflows for one stack of the project in a folder."""
     repository = Repository.find(directory)
     forge = options.forge or _find_code_host(repository.root)
@@ -289,10 +282,12 @@ def _choose_stack(session: Session, directory: Path, options: WorkflowOptions) -
     clouds = Clouds.from_urls((backend, provider))
     settings = WorkflowSettings(forge, options.stack, options.branch, clouds, options.rehearse)
     settings = replace(settings, label=choose_label(repository, settings, project.name))
-    return _ChosenStacks(repository, settings, list_ci_checklist(settings), [backend])
+    return _WorkflowScope(repository, settings, list_ci_checklist(settings), [backend])
 
 
-def _choose_stacks(session: Session, directory: Path, options: WorkflowOptions) -> _ChosenStacks:
+def _build_workspace_scope(
+    session: Session, directory: Path, options: WorkflowOptions
+) -> _WorkflowScope:
     """Return the settings of workflows for all stacks of the workspace around a folder.
 
     Raises:
@@ -321,7 +316,7 @@ def _choose_stacks(session: Session, directory: Path, options: WorkflowOptions) 
     )
     settings = replace(settings, runners=options.runners)
     checklist = list_stacks_checklist(settings, group_by_environment(order))
-    return _ChosenStacks(repository, settings, checklist, list(dict.fromkeys(backends)))
+    return _WorkflowScope(repository, settings, checklist, list(dict.fromkeys(backends)))
 
 
 def _print_vendor_reason(session: Session, requirements: Requirements) -> None:
