@@ -74,10 +74,10 @@ def list_plays(learned: LearnedPlan, kinds: Iterable[HazardKind]) -> list[Hazard
         if kind in chosen_kinds and kind in listers
         for play in listers[kind](learned)
     ]
-    return _tell_apart(plays)
+    return _distinguish_plays(plays)
 
 
-def _tell_apart(plays: Sequence[HazardPlay]) -> list[HazardPlay]:
+def _distinguish_plays(plays: Sequence[HazardPlay]) -> list[HazardPlay]:
     """Return the plays with the request added to each description that several plays have."""
     counts = Counter(play.hazard.description for play in plays)
     named = []

@@ -5,7 +5,7 @@
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -66,12 +66,7 @@ def rehearse(
         return _build_rehearsal(
             plan, options, [ShareReport({-1: HazardOutcome(hazard=UNDISTURBED)})]
         )
-    chosen = choose_changes(plan)
-    with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
-        specs = list(build_specs(stack, plan, options, Path(folder), chosen))
-        reports = _play_shares(specs, options.on_progress)
-    _raise_failure(reports, f"stack {plan.stack}")
-    return _build_rehearsal(plan, options, reports)
+    return _play_plans([PlannedStack(stack, plan)], plan, options, f"stack {plan.stack}")
 
 
 def rehearse_together(
@@ -96,15 +91,7 @@ def rehearse_together(
             "drift": tuple(drift for plan in plans for drift in plan.drift),
         }
     )
-    chosen = choose_changes(merged_plan)
-    with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
-        first, *later = stacks
-        specs = list(
-            build_specs(first.stack, first.plan, options, Path(folder), chosen, later, merged_plan)
-        )
-        reports = _play_shares(specs, options.on_progress)
-    _raise_failure(reports, "the stacks together")
-    return _build_rehearsal(merged_plan, options, reports)
+    return _play_plans(stacks, merged_plan, options, "the stacks together")
 
 
 def _check_plan(stack: SelectedStack, plan: Plan) -> None:
@@ -135,14 +122,25 @@ def _check_plan(stack: SelectedStack, plan: Plan) -> None:
         )
 
 
-def _raise_failure(reports: Iterable[ShareReport], subject: str) -> None:
-    """Raise RehearsalError if a process could not make the plan undisturbed."""
+def _play_plans(
+    stacks: Sequence[PlannedStack], plan: Plan, options: RehearsalOptions, subject: str
+) -> Rehearsal:
+    """Play the plans of the stacks, whose changes `plan` has together, and return the outcomes.
+
+    Raises:
+        RehearsalError: a process could not play; the message begins with `subject`.
+    """
+    chosen = choose_changes(plan)
+    with tempfile.TemporaryDirectory(prefix="gpuform-rehearse-") as folder:
+        specs = list(build_specs(stacks, plan, options, Path(folder), chosen))
+        reports = _play_shares(specs, options.on_progress)
     failure = next((report.failure for report in reports if report.failure), "")
     if failure:
         raise RehearsalError(
             f"{subject}: the emulator cannot make the plan: {failure}",
             hint="the state or the program may need something that only the real platform has",
         )
+    return _build_rehearsal(plan, options, reports)
 
 
 class _ShareProcess(SealedProcess):

@@ -144,17 +144,17 @@ def _seal_stack(
     return _SealedStack(name, case, plan, run_options, nodes, item.dependencies)
 
 
-def build_specs(  # noqa: PLR0913, PLR0917 - the last two are for several stacks
-    stack: SelectedStack,
+def build_specs(
+    items: Sequence[PlannedStack],
     plan: Plan,
     options: RehearsalOptions,
     folder: Path,
     chosen: frozenset[str] | None,
-    later: Sequence[PlannedStack] = (),
-    merged_plan: Plan | None = None,
 ) -> Iterator[RehearsalSpec]:
-    """Write the sealed states, and yield what each process plays, in a folder of its own."""
-    items = [PlannedStack(stack, plan), *later]
+    """Write the sealed states, and yield what each process plays, in a folder of its own.
+
+    `plan` has the changes of all `items`; of these, the `chosen` ones are played, or all.
+    """
     if chosen is not None:
         # A stack without a chosen change is not played: without targets its run changes all.
         items = [item for item in items if any(c.urn in chosen for c in item.plan.changes)]
@@ -163,10 +163,8 @@ def build_specs(  # noqa: PLR0913, PLR0917 - the last two are for several stacks
         _seal_stack(item, options, folder / f"stack-{number}", chosen, played)
         for number, item in enumerate(items)
     ]
-    plan = sealed[0].plan
-    if merged_plan is not None:
-        changes = tuple(change for item in sealed for change in item.plan.changes)
-        plan = merged_plan.model_copy(update={"changes": changes})
+    changes = tuple(change for item in sealed for change in item.plan.changes)
+    plan = plan.model_copy(update={"changes": changes})
     nodes = {urn: value for item in sealed for urn, value in item.nodes.items()}
     ports = find_free_ports()
     for share in range(options.jobs):

@@ -126,8 +126,11 @@ def play(stack: SelectedStack, plan: Plan, processes: int) -> tuple[Rehearsal, l
     context = multiprocessing.get_context("fork")
     reports, seconds = [], []
     with tempfile.TemporaryDirectory() as name:
-        chosen = sealed_states.choose_changes(plan)
-        for spec in sealed_states.build_specs(stack, plan, options, Path(name), chosen):
+        items, chosen = (
+            [sealed_states.PlannedStack(stack, plan)],
+            sealed_states.choose_changes(plan),
+        )
+        for spec in sealed_states.build_specs(items, plan, options, Path(name), chosen):
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=play_share, args=(spec, stack, sender))
             process.start()
