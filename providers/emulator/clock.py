@@ -117,6 +117,20 @@ class Clock:
                 moment = max(moment, now + self.smallest_wait, quiet_until)
             return self.advance_to(moment)
 
+    def find_quiet_end(self) -> float:
+        """Return the time until which no object is removed, and no object's timeline goes on.
+
+        That holds as long as nobody changes an object. The present time means: nothing is known.
+        """
+        now = self.now()
+        # Only times of ten digits are looked for.
+        if not 10**9 <= now < 10**10:
+            return now
+        # Later times begin with other digits.
+        end_of_known = float((int(now) // 10**6 + 1) * 10**6)
+        removal, change = self._store.find_next_removal(), self._find_next_change(now)
+        return min(moment for moment in (removal, change, end_of_known) if moment is not None)
+
     def _find_next_change(self, now: float) -> float | None:
         """Return the earliest time after `now` in the objects' timelines, or None without one."""
         # Bodies keep times as unix seconds. Times that begin with other digits are days away.

@@ -241,6 +241,11 @@ class Store:
                 self._execute("DELETE FROM objects WHERE gone_at <= ?", now)
                 self.change_count += 1
 
+    def find_next_removal(self) -> float | None:
+        """Return the earliest `gone_at` (unix seconds) of all objects, or None without one."""
+        ((moment,),) = self._execute("SELECT min(gone_at) FROM objects WHERE gone_at IS NOT NULL")
+        return None if moment is None else float(moment)
+
     # The request log.
 
     def append_to_log(self, body: str) -> None:

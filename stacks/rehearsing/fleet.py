@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from flask import Flask
+from gpuform.providers.emulator.server import Server
 
 SECONDS_PER_HOUR: Final = 3600.0
 _FLEET_PATH: Final = "/_emulator/fleet"
@@ -42,21 +42,24 @@ class FleetState:
 
 @dataclass(slots=True)
 class FleetRecorder:
-    """Samples the fleet of an emulator's application.
+    """Samples the fleet of an emulator.
 
     Attributes:
-        app: the emulator.
+        server: the emulator, whose store nobody else changes.
         failed_nodes: names of nodes that a hazard has broken, by platform and owner.
         excused: GPUs that the hazard takes by itself from now on, by owner.
         urn: the resource whose step runs now; empty between runs.
         samples: the fleet over the clock, oldest first.
     """
 
-    app: Flask
+    server: Server
     failed_nodes: set[tuple[str, str, str]] = field(default_factory=set)
     excused: dict[Owner, int] = field(default_factory=dict)
     urn: str = ""
     samples: list[FleetState] = field(default_factory=list)
+    _answer: Mapping[str, Any] = field(default_factory=dict)
+    _described: tuple[int, float, float] = (-1, 0.0, 0.0)
+    """The changes until the answer, and the times from and until which it is the same."""
 
     def sample(self, now: float) -> None:
         """Add the fleet of the time `now`; of several samples of one time the last one stays.
@@ -70,9 +73,7 @@ class FleetRecorder:
 
     def read(self, now: float) -> FleetState:
         """Return the fleet as the emulator has it, without the broken nodes."""
-        # Past the gate and the log, which take longer than the answer.
-        with self.app.test_request_context(_FLEET_PATH):
-            answer = self.app.make_response(self.app.dispatch_request()).get_json()
+        answer = self._describe_fleet()
         working: Counter[Owner] = Counter()
         billed: Counter[str] = Counter()
         nodes = set()
@@ -91,6 +92,22 @@ class FleetRecorder:
             frozenset(nodes),
             _index_data(answer["data"]),
         )
+
+    def _describe_fleet(self) -> Mapping[str, Any]:
+        """Return the emulator's answer, which depends on the objects and the time alone.
+
+        It stays until an object is changed or a timeline goes on: most samples of a wait are equal.
+        """
+        store, clock = self.server.store, self.server.clock
+        changes, begin, end = self._described
+        if changes != store.change_count or not begin <= clock.now() < end:
+            app = self.server.app
+            # Past the gate and the log, which take longer than the answer.
+            with app.test_request_context(_FLEET_PATH):
+                self._answer = app.make_response(app.dispatch_request()).get_json()
+            # The answer removes what has expired.
+            self._described = store.change_count, clock.now(), clock.find_quiet_end()
+        return self._answer
 
 
 def _index_data(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], str]:

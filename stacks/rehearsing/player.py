@@ -162,7 +162,7 @@ class PlanPlayer:
 
     def create_recorder(self) -> FleetRecorder:
         """Return a recorder of the fleet before the plan, without samples."""
-        return FleetRecorder(self.server.app, set(self.failed_nodes))
+        return FleetRecorder(self.server, set(self.failed_nodes))
 
     def take_snapshot(self, name: str) -> Snapshot:
         """Copy the emulator and the state, as a process that ended now would leave them."""

@@ -536,7 +536,7 @@ def _break_nodes(
 
     The states of the stacks have their faults then, as after a refresh.
     """
-    fleet = FleetRecorder(server.app).read(server.clock.now())
+    fleet = FleetRecorder(server).read(server.clock.now())
     resources = [resource for stack in stacks for resource in stack.open().snapshot.resources]
     owners = find_owners(resources, {*fleet.working})
     broken = break_observed_nodes(server, spec.nodes, owners, fleet)

@@ -58,6 +58,27 @@ def test_a_waiter_sees_changes_of_objects_that_were_replaced_meanwhile() -> None
         assert clock.wait_until(1_795_000_001.0) == 1_795_000_500.0
 
 
+@pytest.mark.parametrize(
+    ("now", "change", "expected"),
+    [
+        (1_764_200_000.0, 1_764_200_090.5, 1_764_200_090.5),
+        (1_764_200_000.0, 1_764_100_000.0, 1_765_000_000.0),
+        # A time that begins with other digits is not found: nothing is known from there on.
+        (1_764_999_990.0, 1_765_000_010.0, 1_765_000_000.0),
+        (100.0, 190.0, 100.0),
+    ],
+)
+def test_it_is_quiet_until_the_next_known_change(
+    now: float, change: float, expected: float
+) -> None:
+    with Store(None) as store:
+        clock = Clock(store, start=now)
+        store.put("cluster", "a", f'{{"statuses": [[{change}, "Ready"]]}}')
+        assert clock.find_quiet_end() == expected
+        store.put("cluster", "b", "{}", gone_at=now + 30)
+        assert clock.find_quiet_end() == min(now + 30, expected)
+
+
 def test_a_store_counts_changes_of_objects_only() -> None:
     with Store(None) as store:
 

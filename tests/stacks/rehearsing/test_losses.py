@@ -2,8 +2,13 @@
 
 from collections.abc import Mapping
 
+from flask.typing import ResponseReturnValue
+
+from gpuform.providers.emulator.server import serve
+from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.stacks.rehearsing.fleet import (
     FleetLoss,
+    FleetRecorder,
     FleetState,
     FleetTarget,
     Owner,
@@ -100,3 +105,60 @@ def test_objects_that_no_state_has_are_found_unless_they_are_being_deleted() -> 
         "together volume data",
     }
     assert find_unknown_objects(objects, {"c-1", "c-2", "v-1"}) == frozenset()
+
+
+def test_the_fleet_is_asked_for_again_after_a_change_and_after_a_wait() -> None:
+    cluster = {"cluster_name": "a", "region": "us-central-8", "gpu_type": "H100_SXM"}
+    cluster |= {"driver_version": "CUDA_12_6_560", "billing_type": "ON_DEMAND"}
+    with serve(seed="fleet", start=1_764_200_000.0) as server:
+        recorder, copy = FleetRecorder(server), server.store.dump()
+        client = server.app.test_client()
+        headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+
+        def read_gpus() -> tuple[int, int]:
+            """Return the charged and the working GPUs, which a second look does not change."""
+            state = recorder.read(server.clock.now())
+            assert recorder.read(server.clock.now()) == state
+            return state.billed["together"], state.working[A]
+
+        def read_gpus_anew() -> tuple[int, int]:
+            state = FleetRecorder(server).read(server.clock.now())
+            return state.billed["together"], state.working[A]
+
+        assert read_gpus() == (0, 0)
+        answer = client.post(
+            "/together/v1/compute/clusters", json={**cluster, "num_gpus": 16}, headers=headers
+        )
+        assert answer.status_code < 300, answer.text
+        assert read_gpus() == (16, 0)
+        begun = server.clock.now()
+        while read_gpus() != (16, 16):
+            server.clock.advance(60)
+            assert server.clock.now() < begun + 7200
+            assert read_gpus() == read_gpus_anew()
+        name = min(recorder.read(server.clock.now()).nodes)
+        recorder.failed_nodes.add(name)
+        assert read_gpus() == (16, 8)
+        server.store.restore(copy)
+        assert read_gpus() == (0, 0)
+
+
+def test_a_fleet_in_which_nothing_happens_is_asked_for_once() -> None:
+    with serve(seed="fleet", start=1_764_999_000.0) as server:
+        recorder, requests = FleetRecorder(server), 0
+        answer_request = server.app.dispatch_request
+
+        def count_requests() -> ResponseReturnValue:
+            nonlocal requests
+            requests += 1
+            return answer_request()
+
+        server.app.dispatch_request = count_requests  # type: ignore[method-assign]
+        for _ in range(3):
+            recorder.sample(server.clock.now())
+            server.clock.advance(60)
+        assert requests == 1
+        # Times that begin with other digits are not looked for.
+        server.clock.advance(1000)
+        recorder.sample(server.clock.now())
+        assert requests == 2
