@@ -216,7 +216,7 @@ class ShareRehearsal:
         emulator_ids: Mapping[str, str] = {}
         # Objects need those of the stacks that their own one reads, which are destroyed last.
         is_destroy = spec.options.operation == "destroy"
-        for part in reversed(parts) if is_destroy else parts:
+        for part in parts[::-1] if is_destroy else parts:
             stack = CaseStack(part.case, lambda _plan: None)
             selected = stack.prepare(server, emulator_ids)
             emulator_ids = stack.emulator_ids
