@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from flask import g, has_app_context
@@ -137,10 +138,8 @@ class Clock:
         first_digits = str(int(now))[:4]
         key = self._store.change_count, first_digits
         if self._known_changes is None or self._known_changes[0] != key:
-            pattern = re.compile(rf"\b{first_digits}\d{{6}}(?:\.\d+)?\b")
-            times = {
-                float(text) for body in self._store.list_bodies() for text in pattern.findall(body)
-            }
+            bodies = self._store.list_bodies()
+            times = {moment for body in bodies for moment in _find_times(body, first_digits)}
             self._known_changes = key, sorted(times)
         times_in_order = self._known_changes[1]
         index = bisect.bisect_right(times_in_order, now)
@@ -168,6 +167,13 @@ class Clock:
             moment = max(self.now(), moment)
             self._store.set_setting("now", moment)
             return moment
+
+
+@lru_cache(maxsize=4096)
+def _find_times(body: str, first_digits: str) -> list[float]:
+    """Return the times in a body that have ten digits and begin with these four of them."""
+    # Kept by body: a change of one object changes no other body.
+    return [float(text) for text in re.findall(rf"\b{first_digits}\d{{6}}(?:\.\d+)?\b", body)]
 
 
 T = TypeVar("T")
