@@ -78,7 +78,8 @@ def bring_up(folder: Path, changes: int, variables: dict[str, str]) -> SelectedS
     (folder / "__main__.py").write_text('from gpuform.stacks import run\n\nrun("topology.yaml")\n')
     (folder / "topology.yaml").write_text(write_topology(changes))
     stack = create_stack("dev", work_dir=folder, env_vars=variables)
-    result = up(stack)
+    # One after the other: the ids on the emulator, which errors name, would be in another order.
+    result = up(stack, RunOptions(parallel=1))
     assert result.succeeded, result.diagnostics
     return stack
 
