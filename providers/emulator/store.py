@@ -243,8 +243,8 @@ class Store:
 
     def find_next_removal(self) -> float | None:
         """Return the earliest `gone_at` (unix seconds) of all objects, or None without one."""
-        ((moment,),) = self._execute("SELECT min(gone_at) FROM objects WHERE gone_at IS NOT NULL")
-        return None if moment is None else float(moment)
+        rows = self._execute("SELECT gone_at FROM objects WHERE gone_at NOTNULL ORDER BY 1 LIMIT 1")
+        return next((float(moment) for (moment,) in rows), None)
 
     # The request log.
 
