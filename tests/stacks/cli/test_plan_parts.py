@@ -28,6 +28,7 @@ def plan_parts(workspace: Workspace) -> None:
             workspace.run_successfully("plan-part", *part["stacks"].split())
 
 
+@pytest.mark.sampled(1)
 def test_a_joined_plan_its_review_and_gates_are_those_of_one_machine(workspace: Workspace) -> None:
     (workspace.root / "stacks.yaml").write_text("stacks:\n  - {folder: '*', stack: dev}\n" + BUDGET)
     single = workspace.run("preview", "--all", "--save-plan", "plan.json")
