@@ -120,7 +120,7 @@ def test_requests_of_a_preview_do_not_count_for_the_run_that_follows() -> None:
 
 def test_a_hazard_whose_request_a_run_does_not_send_is_no_quiet_one() -> None:
     player: Any = SimpleNamespace(
-        create_recorder=lambda: FleetRecorder(Flask("emulator")),
+        create_recorder=lambda: FleetRecorder(Flask(__name__)),
         play=lambda *_arguments, **_options: PlayedRun("succeeded", (), [], 0.0),
     )
     (play,) = list_plays(learn(build_point(1, "a")), [HazardKind.NO_CAPACITY])
