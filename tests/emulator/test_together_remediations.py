@@ -83,6 +83,7 @@ def test_an_approved_proposal_runs_and_succeeds(
     assert len(after) == (3 if "EVICT" in mode else 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_repair_has_its_effect_on_a_preemptible_worker(
     together: Together, control: Any, cluster: Cluster, mode: Any

@@ -46,6 +46,7 @@ def test_a_create_before_a_replacement_gets_a_run_of_its_own(bring_up: BringUp) 
     assert create_first.lost_gpus == 0
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive
 def test_another_place_helps_where_the_old_cluster_cannot_stay(bring_up: BringUp) -> None:
     advice = list_advice(bring_up, WORKBENCH, {"region": "us-east-1"})

@@ -43,6 +43,7 @@ def test_cases_start_from_each_other(run_cases: RunCases) -> None:
     }
 
 
+@pytest.mark.slow
 def test_cases_leave_no_files_in_the_project(run_cases: RunCases, project: Path) -> None:
     before = sorted(path.relative_to(project) for path in project.rglob("*"))
     results = run_cases("cases: {one: {run: up}, two: {start: {case: one}, run: destroy}}")
