@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 SLOW_FOLDERS = ("real_pulumi",)
 """Folders of this one whose conftest.py marks every test as slow."""
-MIXED_FOLDERS = ("conformance",)
+MIXED_FOLDERS = ("conformance", "stacks/code_hosts")
 """Folders whose conftest.py marks some cases as slow."""
 
 

@@ -24,6 +24,8 @@ def get_drain_records(request: pytest.FixtureRequest, verbs: Operations, tmp_pat
     return Drains(FolderRecords(folder / ".gpuform" / "records"))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("description", [CLUSTER], indirect=True)
 @pytest.mark.parametrize("ending", ["update", "read", "shrink"])
 def test_a_node_removal_left_by_a_killed_run_is_finished(

@@ -49,6 +49,8 @@ def test_more_than_the_limit_fails_and_says_what_to_do() -> None:
     assert "@pytest.mark.slow" in str(failed.value)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_what_a_child_process_uses_counts() -> None:
     with pytest.raises(pytest.fail.Exception), limit_processor_time(0.1):
         subprocess.run([sys.executable, "-S", "-c", BUSY], check=True)
@@ -68,6 +70,8 @@ def test_what_the_first_test_of_a_process_imports_is_not_held_against_it(
         use_processor(0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_a_slow_test_alone_may_use_more(tmp_path: Path) -> None:
     (tmp_path / "test_busy.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "support.processor_time", tmp_path]

@@ -121,6 +121,8 @@ def test_a_refused_upgrade_writes_nothing(written: Path) -> None:
     assert {path: path.read_bytes() for path in written.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_an_upgrade_that_was_killed_can_be_run_again(
     written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +182,8 @@ def test_a_removed_file_stays_removed_and_an_edited_one_that_is_no_longer_writte
     assert (written / ".github/workflows/gpuform-repair.yml").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(1)
 def test_workflows_of_two_code_hosts_are_upgraded_together(written: Path, invoke: Invoke) -> None:
     assert invoke("--forge", "gitlab", "--rehearse").exit_code == 0
     requirements = (written / "infra/requirements.txt").read_text()

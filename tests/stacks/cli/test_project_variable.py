@@ -215,6 +215,8 @@ def test_a_lost_create_is_recovered_on_another_machine(
     assert [len(existing[name]) for name in ("clusters", "volumes")] == [1, 1]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("other", ["", "proj-b"])
 @pytest.mark.parametrize("command", ["refresh", "destroy"])
 def test_a_lost_create_is_found_by_a_command_that_creates_nothing(
@@ -285,6 +287,8 @@ def test_a_plan_of_one_machine_creates_nothing_in_the_project_of_another(
     assert (ran.code, machines.list_sent_projects()) == (1, [])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @OTHERS
 def test_an_import_does_not_look_at_the_variable(machines: Machines, other: str) -> None:
     machines.use("first", "proj-a")

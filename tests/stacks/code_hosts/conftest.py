@@ -94,7 +94,16 @@ def clients() -> dict[str, Callable[..., CommentApi[Any]]]:
     return CLIENTS
 
 
-@pytest.fixture(params=list(CLIENTS))
+PLAYED_BY_FAST_TESTS = ("github", "azure")
+"""The code hosts of the fast tests; the slow ones play the others."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=() if name in PLAYED_BY_FAST_TESTS else pytest.mark.slow)
+        for name in CLIENTS
+    ]
+)
 def code_host(
     request: pytest.FixtureRequest, server: fake_code_host.FakeCodeHost, clock: StoppedClock
 ) -> Iterator[CodeHost]:

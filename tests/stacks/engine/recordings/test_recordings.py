@@ -41,7 +41,7 @@ def test_every_recording_belongs_to_a_scenario():
     assert {path.stem for path in (HERE / "recorded").iterdir()} == set(SCENARIOS)
 
 
-ALWAYS = ("update_fails", "replace_delete_first", "secret_outputs")
+ALWAYS = ("update_fails", "secret_outputs")
 """Those that the fast suite replays."""
 
 
