@@ -160,7 +160,7 @@ def run_job(name: str, folder: Path, variables: Mapping[str, str]) -> str:
     """Run the command of a container of the CronJob in `folder`, and return the output."""
     containers = {c["name"]: c for c in list_containers(find_object("CronJob"))}
     _shell, _flag, command = containers[name]["command"]
-    command = command.replace("/work", str(folder)).replace("/scripts", str(FOLDER))
+    command = command.replace("/checkout", str(folder)).replace("/scripts", str(FOLDER))
     ran = subprocess.run(
         ["sh", "-c", command],
         env={"PATH": build_path_with_gpuform(), "HOME": str(folder), **variables},
