@@ -8,7 +8,8 @@ a program prints goes to stderr.
 # ruff: noqa: E402 - the other imports make most of the objects
 from gpuform.providers.garbage_collection import collect_less_garbage
 
-collect_less_garbage()
+if __name__ == "__main__":  # the command line imports the module for its name
+    collect_less_garbage()
 
 import _thread
 import contextlib
