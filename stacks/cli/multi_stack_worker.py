@@ -5,10 +5,11 @@ stack's project. Tasks and answers come on stdin, messages go to stdout. Everyth
 a program prints goes to stderr.
 """
 
-# ruff: noqa: E402 - the other imports make most of the objects
 from gpuform.providers.garbage_collection import collect_less_garbage
 
-if __name__ == "__main__":  # the command line imports the module for its name
+# Before the other imports, which make most of the objects. The command line imports this module for
+# its name alone.
+if __name__ == "__main__":
     collect_less_garbage()
 
 import _thread
