@@ -24,7 +24,7 @@ from typing import Final
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 
 _DISTRIBUTION: Final = "gpuform"
 WHEEL_FOLDER: Final = "wheels"

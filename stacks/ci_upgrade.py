@@ -17,10 +17,10 @@ from typing import Final
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.ci_identities import Clouds
 from gpuform.stacks.ci_requirements import UPGRADE_COMMAND, Requirements, choose_requirements
 from gpuform.stacks.ci_workflows import Repository, WorkflowSettings, render_workflows
-from gpuform.stacks.engine.errors import EngineError
 
 RECORD_FILE: Final = ".gpuform-ci.yaml"
 _RECORD_COMMENT: Final = f"""\

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.ci_identities import (
     Clouds,
     find_repository_name,
@@ -16,7 +17,6 @@ from gpuform.stacks.ci_identities import (
     render_identities,
 )
 from gpuform.stacks.code_hosts.review_target import CodeHostName
-from gpuform.stacks.engine.errors import EngineError
 
 _INDEX_VARIABLE: Final = "PIP_INDEX_URL"
 _READ_ONLY: Final = "_READ_ONLY"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from gpuform.providers.platform import Form, Setting, build_plugin_key, list_settings
 from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.notify import NAMESPACE
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
     ConfigDefault,
     Project,

@@ -9,11 +9,11 @@ from typing import Any
 from gpuform.providers import values
 from gpuform.providers.operations import Settings, use_lookup_settings
 from gpuform.providers.values import Secret
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN, contains_unknown, convert_leaves
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_topology_file
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers.errors import GpuformError
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.resource_facts import NodeHealth, Notice, NoticeKind
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 
 PACKAGE: Final = "gpuform.docs"
 """The package with the pages, in a clone and in an installed wheel."""

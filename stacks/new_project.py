@@ -9,8 +9,8 @@ from typing import Final
 
 from gpuform import schemas
 from gpuform.providers.platform import list_own_platforms, platforms
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.ci_requirements import EMPTY_REQUIREMENTS, REQUIREMENTS_FILE
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import NAME, yaml_text
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"

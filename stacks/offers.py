@@ -21,8 +21,8 @@ from gpuform.providers.offering import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.price_book import Price, PriceBook
 from gpuform.stacks.topology.planning import PlannedTopology

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers.platform import platforms
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.gates import HOURS_PER_MONTH, PriceBookInputs, build_price_book_model
 from gpuform.schemas.resource_facts import Expense
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.document.nodes import find_nearest_node
-from gpuform.stacks.engine.errors import EngineError
 
 FILE: Final = "prices.yaml"
 

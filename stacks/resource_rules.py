@@ -14,11 +14,11 @@ from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import Form
 from gpuform.providers.values import unwrap_secrets
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import parse_expiry
 from gpuform.schemas.together.outputs import to_unix_time
 from gpuform.stacks.engine.digests import DeletionRule, RegistrationIndex, Rule
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import get_own_type, name_of

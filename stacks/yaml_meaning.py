@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, ScalarNode, SequenceNode
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.document.syntax_errors import LOADER
-from gpuform.stacks.engine.errors import EngineError
 
 LineAndColumn = tuple[int, int]
 """Line and column, from 1."""

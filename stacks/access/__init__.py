@@ -3,7 +3,7 @@
 The package defines the error of a cluster out of reach.
 """
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 
 
 class NoAccess(EngineError):

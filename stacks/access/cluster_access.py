@@ -18,10 +18,10 @@ from typing import Final, Literal
 
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.access import Access, Host, SshAuthority
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.access import NoAccess
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
 from gpuform.stacks.engine.dynamic_providers import to_plain
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend

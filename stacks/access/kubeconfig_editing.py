@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 from yaml.nodes import MappingNode, Node, SequenceNode
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.text_edits import (
     find_dash,
     find_item,
@@ -22,7 +23,6 @@ from gpuform.stacks.document.text_edits import (
     insert_lines,
     remove_spans,
 )
-from gpuform.stacks.engine.errors import EngineError
 
 SECTIONS: Final = ("clusters", "contexts", "users")
 CURRENT_CONTEXT: Final = "current-context"

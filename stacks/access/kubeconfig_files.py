@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from gpuform.providers.errors import MissingCredentials
 from gpuform.providers.kubernetes.kubeconfig import parse_kubeconfig
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.models import validate_id
 from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.access import NoAccess
@@ -26,7 +27,6 @@ from gpuform.stacks.access.kubeconfig_document import (
 )
 from gpuform.stacks.access.kubeconfig_editing import CURRENT_CONTEXT, HEADER, SECTIONS
 from gpuform.stacks.access.user_file import UserFile
-from gpuform.stacks.engine.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.access import NoAccess
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.store import LockFile, encode_lock
 

@@ -29,6 +29,7 @@ from typing import Any, BinaryIO, Literal, TextIO, cast
 
 from gpuform.providers.context import get_run_context, use_run_context
 from gpuform.providers.values import PropertyMap
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.cli.failures import ABANDONED, FAILED, SUCCESS, describe_failure
@@ -36,7 +37,6 @@ from gpuform.stacks.cli.stack_runs import EXIT_CODES, EventPrinter, print_reason
 from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.deployment import Outcome
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener
 from gpuform.stacks.engine.stack import Workspace

@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.safe_text import escape_invisible
@@ -34,7 +35,6 @@ from gpuform.stacks.cli.terminal.prompts import confirm_plan, require_answerable
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.signals import INTERRUPTED_MESSAGE, Signals, raise_on_signals
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Listener
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.operations.opening.interpreter import (

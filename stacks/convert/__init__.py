@@ -6,8 +6,8 @@ The package defines the errors of conversions; its modules and packages have the
 from collections.abc import Sequence
 from typing import Final
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic
-from gpuform.stacks.engine.errors import EngineError
 
 
 class NotConverted(EngineError):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuform.providers.platform import KINDS, platforms
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.declaration_writer.declarations import Declarations
 from gpuform.stacks.declaration_writer.python_program import (
     PythonNames,
@@ -16,7 +17,6 @@ from gpuform.stacks.declaration_writer.python_program import (
     render_platform_imports,
 )
 from gpuform.stacks.document.text_edits import Span, find_line_start, find_listed, remove_spans
-from gpuform.stacks.engine.errors import EngineError
 
 
 class ProgramNotEdited(EngineError):

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.declaration_writer.declarations import Declarations
 from gpuform.stacks.declaration_writer.topology_yaml import STEP, build_sections, render_members
 from gpuform.stacks.document.diagnostics import Diagnostics
@@ -17,7 +18,6 @@ from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.document.syntax_errors import LOADER
 from gpuform.stacks.document.text_edits import Span, append_lines, find_member, remove_spans
-from gpuform.stacks.engine.errors import EngineError
 
 _BOM: Final = "\ufeff"
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from gpuform.providers.operations import Settings
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.doctor import stack as stacks
 from gpuform.stacks.doctor.findings import Examination, Finding, Level, build_failure
 from gpuform.stacks.doctor.machine_and_platforms import (
@@ -15,7 +16,6 @@ from gpuform.stacks.doctor.machine_and_platforms import (
     examine_platforms,
 )
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
     NoProject,
     OtherRuntime,

@@ -21,9 +21,9 @@ from typing import Any, Final
 from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.values import PropertyMap, PropertyValue, Secret
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine import value_json
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.urn import is_provider

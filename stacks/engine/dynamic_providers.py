@@ -36,8 +36,8 @@ from gpuform.providers.values import (
     Secret,
     Unknown,
 )
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.models import Problem
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState, get_provider_urn
 from gpuform.stacks.engine.urn import PLUGIN_PROVIDER_TYPE
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.providers.values import Archive, Asset, PropertyMap, PropertyValue, Secret
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.values import convert_leaves
-from gpuform.stacks.engine.errors import EngineError
 
 _ARCHIVES: Final = (".tar", ".tgz", ".tar.gz", ".zip", ".jar")
 _FOLDER_OF_PULUMI: Final = ".pulumi"

@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
+from gpuform.schemas.errors import EngineError
+
+USE_THE_CLI: Final = "run this stack with the Pulumi CLI (`pulumi up`), which uses the same state"
+"""The hint for what the embedded engine refuses."""
 
 
 def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:

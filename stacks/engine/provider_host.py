@@ -22,6 +22,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.values import PropertyMap, find_changed_keys
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
@@ -34,7 +35,6 @@ from gpuform.stacks.engine.dynamic_providers import (
     to_plain,
     to_provider,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_plugin, is_provider, type_of
 

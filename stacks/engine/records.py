@@ -27,7 +27,7 @@ from gpuform.providers.records import (
     parse_record,
     read_record,
 )
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import (

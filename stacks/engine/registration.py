@@ -13,8 +13,9 @@ from urllib.parse import unquote
 
 from gpuform.providers import values
 from gpuform.providers.values import PropertyMap, PropertyValue
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import property_paths, value_json
-from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
+from gpuform.stacks.engine.machine import USE_THE_CLI
 from gpuform.stacks.engine.state import get_provider_urn
 from gpuform.stacks.engine.urn import (
     BUILTIN_PACKAGE,

@@ -30,7 +30,7 @@ from gpuform.providers.values import (
     make_secret,
     to_special,
 )
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 
 if TYPE_CHECKING:
     from google.protobuf.struct_pb2 import Struct

@@ -10,12 +10,12 @@ from typing import Literal
 
 from gpuform.providers.plugin.interrupted_creates import describe_leftover
 from gpuform.providers.records import Repairs
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.explanation import (
     ExplainedRepair,
     Explanation,
     LifeEvent,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.explain.figures import compute_costs, list_figures, list_repairs

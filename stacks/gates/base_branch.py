@@ -19,9 +19,9 @@ from typing import Any, Final, Self
 import yaml
 
 from gpuform.providers.context import get_run_context
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import GateLevel
 from gpuform.stacks import price_book
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.gates.file import (
     FILE,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from gpuform.providers import permissions
 from gpuform.providers.context import RunContext, get_run_context
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import GateResult, Plan, Waiver
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project, import_project_modules
 from gpuform.stacks.gates.base_branch import open_project_gates
 from gpuform.stacks.gates.certifications import find_uncertified

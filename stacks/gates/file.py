@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers import permissions
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.gates import GateInputs, GatesInputs
 from gpuform.schemas.plan import GateLevel, Waiver
 from gpuform.schemas.stacks_plan import StacksInputs
@@ -16,7 +17,6 @@ from gpuform.stacks import price_book as prices
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.document.nodes import MappingNode, find_key_position, find_nearest_node
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.topology.files import format_path as shown_path
 
 FILE: Final = "gates.yaml"

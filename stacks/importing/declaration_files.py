@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.declaration_writer.declarations import Declarations, DeclaredReference
 from gpuform.stacks.declaration_writer.python_edits import (
@@ -23,7 +24,6 @@ from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.declaration_writer.yaml_edits import add_entries, remove_option
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import ScalarNode
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.project import Project, find_topology_file, get_folder_and_entry
 from gpuform.stacks.engine.state import ResourceState

@@ -20,6 +20,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.schemas.checking import validate_inputs
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.values import UNKNOWN
@@ -31,7 +32,6 @@ from gpuform.stacks.declaration_writer.declarations import (
     ResourceEntry,
     Value,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.importing.selection import ImportChoice, ImportRefused
 
 

@@ -14,8 +14,8 @@ from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.offering import ExistingObject
 from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
-from gpuform.stacks.engine.errors import EngineError
 
 
 class ImportRefused(EngineError):

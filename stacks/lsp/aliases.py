@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.lsp.cursor import NamedEntry, Span
 from gpuform.stacks.lsp.sources import SourceFile, parse_source
 from gpuform.stacks.lsp.topology_text import TopologyText

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import yaml
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.document.reading import read_text, use_unsaved_texts
 from gpuform.stacks.document.syntax_errors import LINE_BREAK, LOADER
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.lsp.cursor import (

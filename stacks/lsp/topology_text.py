@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project, find_topology_file
 from gpuform.stacks.expressions.filters import FILTERS
 from gpuform.stacks.expressions.sandbox import SANDBOX

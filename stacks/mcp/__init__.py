@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 
 
 def serve(root: Path, *, runs_programs: bool) -> None:

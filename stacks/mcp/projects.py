@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, ScalarNode
 from gpuform.stacks.document.reading import read_text
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, find_project, load_project
 from gpuform.stacks.engine.store import anchor_file_url, get_backend_url

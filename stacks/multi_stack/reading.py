@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
 from gpuform.stacks.document.nodes import MappingNode, find_nearest_node
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import OtherRuntime, Project, load_project
 from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
 from gpuform.stacks.multi_stack.workspace_stacks import (

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import qualify_stack_name
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import get_folder_and_entry

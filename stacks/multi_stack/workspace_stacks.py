@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import Backend, build_full_name

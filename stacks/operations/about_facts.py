@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.project import NoProject, Project, find_project
 from gpuform.stacks.engine.stack import find_selected_stack, get_short_name
 from gpuform.stacks.engine.state import load_checkpoint

@@ -7,8 +7,8 @@ stack's key before they are written to the stack's settings file.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.config_keys import ConfigKey, ConfigKeys
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
     SECURE,
     StackSettings,

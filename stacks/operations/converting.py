@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.convert import NotConverted
 from gpuform.stacks.convert.program_and_state import (
     build_declarations_from_program,
@@ -19,7 +20,6 @@ from gpuform.stacks.declaration_writer.declarations import Declarations
 from gpuform.stacks.declaration_writer.python_program import render_program
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack, enter_environment
 from gpuform.stacks.review.value_text import counted

@@ -14,12 +14,12 @@ from typing import Final
 from gpuform.providers.catalog import require_platform
 from gpuform.providers.offering import list_existing_objects
 from gpuform.providers.operations import Settings
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.declaration_writer.declarations import ConfigReference, DeclaredReference, Value
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.engine.deployment import Outcome
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import SECURE
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import StackLock

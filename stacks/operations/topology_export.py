@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from gpuform.providers.context import CLOCK_VARIABLE
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.policies.drain import KubernetesInputs
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.operations.opening.selected_stack import (
     SelectedStack,

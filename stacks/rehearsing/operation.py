@@ -11,9 +11,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.urn import get_stack_and_project, is_urn
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.rehearsing.drift import describe_drift

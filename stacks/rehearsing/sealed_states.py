@@ -14,6 +14,7 @@ from typing import Any, Final
 from gpuform.providers.context import get_run_context
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.cases_file import CaseInputs
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, ResourceChange, ResourceDrift
 from gpuform.schemas.rehearsal import HazardKind
 from gpuform.schemas.values import (
@@ -22,7 +23,6 @@ from gpuform.schemas.values import (
     convert_leaves,
     is_secret_object,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import StackSettings, convert_encrypted, is_secure
 from gpuform.stacks.engine.state import ResourceState, load_checkpoint
 from gpuform.stacks.engine.store import read_sealed

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.emulator.server import Server
 from gpuform.providers.garbage_collection import collect_less_garbage
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import (
     OUTAGE_S,
@@ -22,7 +23,6 @@ from gpuform.schemas.rehearsal import (
     HazardKind,
     HazardOutcome,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.operations import automation

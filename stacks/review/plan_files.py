@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import FORMAT_VERSION, Plan
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.review.pulumi_preview import Preview, build_plan, is_preview

@@ -20,13 +20,13 @@ from gpuform.providers.values import (
 )
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.values import UNKNOWN, convert_leaves, is_secret_object
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.dynamic_providers import to_plain, to_provider
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op, describe_change, describe_drift
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState, decode_resource

@@ -19,11 +19,10 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import platforms
 from gpuform.providers.values import PropertyMap, Redactor
 from gpuform.schemas.cases_file import CaseInputs
-from gpuform.schemas.errors import GpuformError
+from gpuform.schemas.errors import EngineError, GpuformError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.engine import property_paths
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.planning import StepDone
 from gpuform.stacks.engine.project import StackSettings, is_secure, load_project

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.schemas.cases_file import CaseInputs, CasesInputs, ExpectInputs
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
 from gpuform.stacks.document.nodes import (
@@ -17,7 +18,6 @@ from gpuform.stacks.document.nodes import (
     find_nearest_node,
     find_node,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.multi_stack import list_stacks_with_settings

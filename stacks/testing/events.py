@@ -29,8 +29,8 @@ from gpuform.schemas.cases_file import (
     ProposalInputs,
     StatusInputs,
 )
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import property_paths
-from gpuform.stacks.engine.errors import EngineError
 
 _OBJECT_NAME: Final = re.compile(r"\{([^{}]+)\}")
 _WRITE_METHODS: Final = ("POST", "PUT", "PATCH")

@@ -20,8 +20,8 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.values import Redactor
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.testing.case_run import CaseRunSpec, inspect_killed_run, run_case
 from gpuform.stacks.testing.comparison import format_duration
 from gpuform.stacks.testing.report import RunReport

@@ -16,9 +16,9 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.values import PropertyMap, Secret, contains_unknown, unwrap
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine import urn, value_json
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState, Snapshot, StateError, parse_checkpoint

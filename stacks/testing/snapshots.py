@@ -14,10 +14,10 @@ from typing import Any, Final
 import yaml
 
 from gpuform.providers.values import Redactor
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.document.diagnostics import SourcePosition
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.operations.runs.results import OutputValue
 from gpuform.stacks.testing.case_run import get_address

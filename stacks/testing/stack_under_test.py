@@ -10,8 +10,8 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.checking import validate_inputs
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.testing import RunEnding
 from gpuform.stacks.testing.case_run import CaseRunSpec

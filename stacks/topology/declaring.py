@@ -16,8 +16,8 @@ from typing import Any, Final
 from gpuform.providers.platform import FORM_CONFIG, Form
 from gpuform.providers.resource import UnknownForm, parse_form
 from gpuform.providers.values import UNKNOWN, PropertyMap
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import SourcePosition
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import ResourceResult, TopologyRun
 from gpuform.stacks.engine.registration import Read, Registration, format_position
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, make_urn

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import pulumi
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic
-from gpuform.stacks.engine.errors import EngineError
 
 
 class TopologyError(EngineError, pulumi.RunError):

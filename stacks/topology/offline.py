@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.project import (
     Project,
     ProjectError,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.resource_facts import NodePlacement, Notice, NoticeKind, ResourcePlacement
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.urn import name_of
 
 

@@ -19,6 +19,7 @@ from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.context import read_run_context
 from gpuform.providers.records import INTENT_PREFIX, FolderRecords, Intents, Records
 from gpuform.providers.values import Secret, unwrap_secrets
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.deployment import (
     Deployment,
     DeploymentTarget,
@@ -26,7 +27,6 @@ from gpuform.stacks.engine.deployment import (
     Outcome,
     recover_creates,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.planning import Diagnostic, Event, EventBus, StepDone

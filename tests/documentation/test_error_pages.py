@@ -12,10 +12,9 @@ import gpuform.providers
 import gpuform.schemas
 import gpuform.stacks
 from gpuform.providers.errors import MissingCredentials, NoCredit, NotReady, OutOfCapacity
-from gpuform.schemas.errors import GpuformError
+from gpuform.schemas.errors import EngineError, GpuformError
 from gpuform.stacks.cli.failures import describe_failure
 from gpuform.stacks.engine.dynamic_providers import ProviderError
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.stack import StackNotFound
 from gpuform.stacks.engine.store import BackendError

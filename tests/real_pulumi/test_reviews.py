@@ -10,8 +10,8 @@ from processes.commands import pulumi
 from support.readers.review_documents import RENDERERS
 from support.stacks.scenario_replay import HEAD, Replay
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.plan_files import read_plan
 

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.ci_upgrade import CiRecord, UpgradeConflict, plan_upgrade
 from gpuform.stacks.ci_workflows import Repository
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.doctor.ci_files import examine_ci_files
-from gpuform.stacks.engine.errors import EngineError
 
 WORKFLOW = ".github/workflows/gpuform.yml"
 EXPIRE = ".github/workflows/gpuform-expire.yml"

@@ -14,6 +14,7 @@ import yaml
 from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.ci_identities import Clouds
 from gpuform.stacks.ci_stacks import (
     group_by_environment,
@@ -34,7 +35,6 @@ from gpuform.stacks.ci_workflows import (
 from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
 from gpuform.stacks.doctor.ci_files import examine_ci_files
 from gpuform.stacks.doctor.findings import Level
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.multi_stack import MultiStackError, StackOrder
 from gpuform.stacks.new_project import write_files
 

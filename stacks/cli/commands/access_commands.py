@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.access.cluster_access import ClusterAccess, get_state_location, list_clusters
 from gpuform.stacks.cli.flags import emulate_flag, offline_flag
@@ -170,7 +171,6 @@ def _select_usable(
     Raises:
         EngineError: a named cluster has no kubeconfig, or none has one.
     """
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
     usable = [cluster for cluster in clusters if cluster.access.kubeconfig is not None]
     reasons = [
@@ -221,7 +221,7 @@ def _build_credential(
 
 def _render_credentials(credentials: "Sequence[Credential]") -> str:
     """Render the credentials as a complete kubeconfig."""
-    from gpuform.stacks.access.kubeconfig_files import CredentialOptions, add_credentials  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.kubeconfig_files import CredentialOptions, add_credentials  # noqa: PLC0415 - not for help
 
     return add_credentials("", "the kubeconfig", credentials, CredentialOptions())
 
@@ -236,8 +236,7 @@ def _remove_contexts(
     Raises:
         EngineError: a name has no such context; nothing was removed.
     """
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-    from gpuform.stacks.engine.urn import name_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.urn import name_of  # noqa: PLC0415 - not for help
 
     own_contexts = {
         context: mark
@@ -370,7 +369,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
       gpuform ssh-config --user ada --jump ssh.example.com
       gpuform ssh-config --print
     """
-    from gpuform.stacks.access.ssh_files import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.ssh_files import (  # noqa: PLC0415 - not for help
         SshFiles,
         list_ssh_hosts,
         render_ssh_config,

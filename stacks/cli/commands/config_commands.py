@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.cli.flags import AliasedGroup, emulated_state_flag
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
     Project,
     StackSettings,

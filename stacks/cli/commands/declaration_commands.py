@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from gpuform.schemas.errors import GpuformError
+from gpuform.schemas.errors import EngineError, GpuformError
 from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, describe_failure
 from gpuform.stacks.cli.flags import (
@@ -23,7 +23,6 @@ from gpuform.stacks.cli.flags import (
 )
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.screen import Screen, write_parts
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.runs.options import ImportOptions
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def convert(
       gpuform convert --from state --set-secrets
       gpuform convert --from terraform ../infrastructure
     """
-    from gpuform.stacks.cli.commands.new_command import store_secrets  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.commands.new_command import store_secrets  # noqa: PLC0415 - not for help
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.converting import ConvertOptions  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.converting import convert as convert_to  # noqa: PLC0415 - as above

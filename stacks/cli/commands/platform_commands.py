@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, parse_duration
@@ -69,8 +70,7 @@ def doctor(as_json: bool, emulate: bool, examines_ci: bool) -> int:
 
 def _find_project_folder() -> Path:
     """Return the project's folder, or the current one without a project."""
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-    from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - not for help
 
     try:
         return find_project(Path.cwd()).directory

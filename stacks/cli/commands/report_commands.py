@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import (
@@ -103,8 +104,7 @@ def calendar(
 
 def _require_icalendar(form: str) -> None:
     """Raise EngineError if iCalendar is asked for, and the package is not installed."""
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-    from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - not for help
 
     if form == "ics" and find_spec("icalendar") is None:
         raise EngineError(
@@ -191,7 +191,6 @@ def notify(test: bool) -> int:
       gpuform notify --test --stack prod
     """
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - not for help
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.notify.rules import FILE, read_rules  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.notifying import describe_rules, send_test_messages  # noqa: PLC0415
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.cli.failures import (
     CHANGES,
     FAILED,
@@ -208,7 +209,6 @@ def _build_review(
     from gpuform.providers.context import RunContext  # noqa: PLC0415 - not for help
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.terminal.screen import read_content  # noqa: PLC0415 - as above
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.gates.evaluating import (  # noqa: PLC0415 - as above
         allow_gates,
         evaluate_gates,
@@ -350,7 +350,7 @@ def fetch_plan(
       gpuform fetch-plan && gpuform preview --plan plan.json
       gpuform fetch-plan --pull-request 12 plan.json
     """
-    from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
+    from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - not for help
     from gpuform.stacks.code_hosts.posting import open_code_host  # noqa: PLC0415 - as above
     from gpuform.stacks.code_hosts.review_target import find_review_target  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from gpuform.providers.context import EMULATOR_VARIABLE
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.flags import AliasedGroup
 from gpuform.stacks.cli.session import add_common_flags, get_flag, open_session
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.opening.emulator import (
     create_shared_store,
     find_emulator_at,
@@ -288,8 +288,7 @@ def lsp() -> None:
     Examples:
       gpuform lsp
     """
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-    from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - not for help
 
     with open_session():
         # An extra of the package: most installations serve no editor.

@@ -10,11 +10,11 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import AliasedGroup, emulated_state_flag, find_help_page
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, addresses, anchor_file_url, strip_credentials
 from gpuform.stacks.help_pages import Page, UnknownPage, find_page, list_page_names, read_page
 
@@ -97,7 +97,7 @@ def check_plugin(as_json: bool) -> int:
       gpuform plugin doctor
       gpuform plugin doctor --json
     """
-    from gpuform.stacks.cli.session import open_session  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.session import open_session  # noqa: PLC0415 - not for help
     from gpuform.stacks.cli.terminal.findings_view import show_findings  # noqa: PLC0415 - not for help
     from gpuform.stacks.doctor.plugin import PluginSearch, examine_plugin  # noqa: PLC0415
 
@@ -108,8 +108,7 @@ def check_plugin(as_json: bool) -> int:
 
 def _find_project_file() -> Path | None:
     """Return the path of the Pulumi.yaml of this folder's project, or None."""
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-    from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - not for help
 
     try:
         return find_project(Path.cwd()).path
@@ -356,7 +355,7 @@ def whoami(as_json: bool) -> None:
     Example:
       gpuform whoami --verbose
     """
-    from gpuform.stacks.engine.project import NoProject, find_project  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.project import NoProject, find_project  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.about_facts import describe_user  # noqa: PLC0415 - not for help
 
     with open_session() as session:

@@ -11,6 +11,7 @@ import click
 
 from gpuform.providers.context import CLOCK_VARIABLE, RunContext
 from gpuform.providers.environment import StackEnvironment, record_environment
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.commands.stack_data_commands import (
     change_secrets_provider,
@@ -36,7 +37,6 @@ from gpuform.stacks.cli.opening import (
 )
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import (
     StackNotFound,

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from gpuform.providers.values import PropertyMap
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.flags import emulated_state_flag, lock_flag
 from gpuform.stacks.cli.opening import find_workspace, open_for_change, select_stack
 from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import is_secure, to_config_text
 from gpuform.stacks.engine.secrets import create_new_crypter, is_passphrase, reject_unknown_provider
 from gpuform.stacks.engine.stack import SecretsChange, Workspace

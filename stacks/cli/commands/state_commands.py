@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.commands.state_edit_commands import (
     delete,
@@ -23,7 +24,6 @@ from gpuform.stacks.cli.opening import find_workspace, lock_stack, read_sealed_s
 from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flags, open_session
 from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import yaml_text
 from gpuform.stacks.engine.stack import Workspace, get_unsaved_path
 from gpuform.stacks.engine.stack import recover as recover_unsaved_state

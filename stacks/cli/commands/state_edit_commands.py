@@ -10,6 +10,7 @@ from typing import TypeVar
 import click
 
 from gpuform.providers.records import Intents
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import build_lock_timeout, lock_flag
 from gpuform.stacks.cli.opening import find_workspace, open_for_change
@@ -17,7 +18,6 @@ from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flag
 from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import (
     move_intents,
     open_intents,

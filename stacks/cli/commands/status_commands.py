@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, OUT_OF_CREDIT, SUCCESS
 from gpuform.stacks.cli.flags import (
@@ -320,7 +321,6 @@ def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: in
         EngineError: the plan's preview failed, or the file is not a plan.
         FileError: the file cannot be read.
     """
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import build_drawing  # noqa: PLC0415 - not for help
     from gpuform.stacks.graph.nodes import build_plan_nodes, build_state_nodes  # noqa: PLC0415
     from gpuform.stacks.review.plan_files import read_plan  # noqa: PLC0415 - as above
@@ -349,7 +349,6 @@ def _build_workspace_drawing(
     """
     from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import StackPart, build_multi_stack_drawing  # noqa: PLC0415
     from gpuform.stacks.graph.nodes import build_state_nodes  # noqa: PLC0415 - as above
 
@@ -414,7 +413,7 @@ def _read_selected_state(session: Session) -> tuple[str, list["ResourceState"]]:
 def _read_planned_state(session: Session, plan: "Plan") -> list["ResourceState"]:
     """Return the planned stack's resources; none outside of its project or before its creation."""
     from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
-    from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - not for help
 
     try:
         workspace = find_workspace(session)

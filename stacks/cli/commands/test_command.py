@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import parse_duration
 from gpuform.stacks.cli.session import Session, add_common_flags, open_session
@@ -194,7 +195,7 @@ def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions
 
     With `update` unused snapshots are removed, unless a pattern leaves cases out.
     """
-    from gpuform.stacks.testing.runner import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.runner import (  # noqa: PLC0415 - not for help
         CaseRunner,
         CaseStatus,
         measure_coverage,
@@ -315,8 +316,7 @@ def _build_entry(result: "CaseResult") -> dict[str, Any]:
 
 def _write_junit(path: Path, results: Sequence["CaseResult"]) -> None:
     """Write the results as JUnit XML. Raises EngineError if the file cannot be written."""
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-    from gpuform.stacks.testing.runner import render_junit  # noqa: PLC0415 - as above
+    from gpuform.stacks.testing.runner import render_junit  # noqa: PLC0415 - not for help
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

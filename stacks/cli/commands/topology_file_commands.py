@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, describe_failure
 from gpuform.stacks.cli.flags import (
     add_format_flags,
@@ -237,8 +238,7 @@ class _FormatRun:
         Raises:
             EngineError: there is no topology.
         """
-        from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-        from gpuform.stacks.engine.project import find_topology_file  # noqa: PLC0415 - as above
+        from gpuform.stacks.engine.project import find_topology_file  # noqa: PLC0415 - not for help
         from gpuform.stacks.topology.offline import find_topology  # noqa: PLC0415 - as above
 
         try:
@@ -295,7 +295,6 @@ class _FormatRun:
     @contextlib.contextmanager
     def _report_failure(self, label: str) -> Iterator[None]:
         """Report an error of one file on stderr and set `failed`, instead of raising."""
-        from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
         try:
             yield
@@ -310,7 +309,6 @@ class _FormatRun:
 
 def _read_file(path: Path) -> bytes:
     """Read a file. Raises EngineError for a folder."""
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
     if path.is_dir():
         raise EngineError(

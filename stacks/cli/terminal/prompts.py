@@ -7,11 +7,11 @@ from typing import Final
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.plan_text import format_loss, render_plan
 from gpuform.stacks.review.value_text import counted

@@ -24,9 +24,9 @@ from typing import Any, Final, TextIO
 
 import click
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import escape_invisible_lines
 from gpuform.stacks.engine.ci_job import CiJob, find_ci_job
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.paint import STYLED, Paint
 
 _ERASE_LINE = "\x1b[0K"

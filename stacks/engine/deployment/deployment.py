@@ -16,10 +16,10 @@ from gpuform.providers.context import ProviderContext, trace_span
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.records import EphemeralRecords, Intent, Intents
 from gpuform.providers.values import PropertyMap
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PlanAction
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.deployment.options import DeploymentTarget, Options, Outcome
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import (
     Calendar,
     DefaultProviders,

@@ -21,8 +21,8 @@ from gpuform.providers.records import (
     Intents,
     to_dynamic_urn,
 )
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.deployment.options import DEFAULT_PARALLEL, DeploymentTarget
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.state import (
     OrphanedJournal,

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers import values
 from gpuform.providers.values import PropertyMap, PropertyValue, find_changed_keys
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import value_json
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.secrets import SecretsError, create_stored_crypter
 from gpuform.stacks.engine.state import Checkpoint, ResourceState

@@ -13,7 +13,7 @@ from typing import Final
 from gpuform.providers.context import RunContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import Permission
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of

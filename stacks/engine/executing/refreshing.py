@@ -12,8 +12,8 @@ from dataclasses import replace
 from gpuform.providers import values
 from gpuform.providers.values import find_changed_keys
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import property_paths
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion
 from gpuform.stacks.engine.executing.step_executor import StepExecutor
 from gpuform.stacks.engine.planning import (

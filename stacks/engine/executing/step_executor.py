@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 from gpuform.providers.context import trace_span
 from gpuform.providers.errors import GpuformError, NoCredit
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.dynamic_providers import ProviderError
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.builtin_resources import StackReferences
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletions
 from gpuform.stacks.engine.executing.step_work import StepApplier

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.values import PropertyMap
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.executing.builtin_resources import StackReferences
 from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion, OutsideDeletions
 from gpuform.stacks.engine.planning import Op, Step

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuform.providers.values import PropertyMap
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.digests import DeletionRule
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
 from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, build_same_step, describe_change
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost

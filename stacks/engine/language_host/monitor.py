@@ -19,10 +19,9 @@ from pulumi.runtime.proto import resource_pb2
 from gpuform.providers import values
 from gpuform.providers.context import trace_span
 from gpuform.providers.values import PropertyMap, PropertyValue
-from gpuform.schemas.errors import GpuformError
+from gpuform.schemas.errors import EngineError, GpuformError
 from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.digests import RegistrationIndex, Rule
-from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.executing import (
     DefaultProviders,
     ProviderRequest,
@@ -37,6 +36,7 @@ from gpuform.stacks.engine.language_host.services import (
     RpcError,
     build_unimplemented_method,
 )
+from gpuform.stacks.engine.machine import USE_THE_CLI
 from gpuform.stacks.engine.planning import (
     CheckFailed,
     EventBus,

@@ -25,8 +25,9 @@ import pulumi
 from pulumi import runtime
 from pulumi.runtime.proto import resource_pb2
 
-from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.language_host.services import ResourceMonitor, RpcError
+from gpuform.stacks.engine.machine import USE_THE_CLI
 from gpuform.stacks.engine.urn import (
     DYNAMIC_PACKAGE,
     PLUGIN_PACKAGE,

@@ -16,8 +16,8 @@ from pulumi.runtime.proto import resource_pb2
 
 from gpuform.providers import values
 from gpuform.providers.values import PropertyMap
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import value_json
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import language
 from gpuform.stacks.engine.language_host.language import TopologyRunner, run_program
 from gpuform.stacks.engine.language_host.monitor import ProgramTarget

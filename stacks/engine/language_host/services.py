@@ -19,7 +19,7 @@ from pulumi.runtime.proto import engine_pb2, resource_pb2
 
 from gpuform.providers.context import RunContext
 from gpuform.providers.operations import Settings
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import Diagnostic, EventBus, Severity
 

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.values import PropertyMap, unwrap_secrets
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Basis, Plan, PropertyChange, ResourceChange
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.digests import (
@@ -20,7 +21,6 @@ from gpuform.stacks.engine.digests import (
     Digest,
     compute_registration_digests,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning.steps import WRITING_ACTIONS, Step, find_unplanned_changes
 from gpuform.stacks.engine.provider_host import PropertyFailure, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuform.providers.values import UNKNOWN
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.planning import steps
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.registration import Alias, Read, Registration, UrnParts, list_alias_urns

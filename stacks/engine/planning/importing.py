@@ -14,7 +14,7 @@ from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.importing import parse_import_input, parse_object_id
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.planning import steps as resource_diff
 from gpuform.stacks.engine.planning.constraints import check_inputs
 from gpuform.stacks.engine.planning.events import describe_change

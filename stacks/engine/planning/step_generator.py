@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gpuform.providers.values import UNKNOWN_TEXT, PropertyMap, find_changed_keys
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import property_paths
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import importing
 from gpuform.stacks.engine.planning import steps as goal_state
 from gpuform.stacks.engine.planning import steps as resource_diff

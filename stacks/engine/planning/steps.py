@@ -14,10 +14,10 @@ from typing import Any, Final
 from gpuform.providers import values
 from gpuform.providers.values import PropertyMap, are_equal
 from gpuform.schemas.changes import Action
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.schemas.values import UNKNOWN, is_equal
 from gpuform.stacks.engine import property_paths
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.property_paths import Path
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuform.providers.errors import Cancelled
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 
 _PAUSE_S = 0.2
 """How often a waiting run looks whether somebody has cancelled it."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.project import yaml_text
 from gpuform.stacks.engine.value_json import Json
 

@@ -14,8 +14,8 @@ from typing import Final
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from gpuform.providers.values import PropertyMap, Secret
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.values import convert_leaves, iterate_leaves
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.project import yaml_text
 from gpuform.stacks.engine.project.project import (

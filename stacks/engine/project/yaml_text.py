@@ -12,6 +12,7 @@ from typing import Any, cast
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.text_edits import (
     append_lines,
     find_end,
@@ -19,7 +20,6 @@ from gpuform.stacks.document.text_edits import (
     find_member,
     remove_spans,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.value_json import Json
 
 

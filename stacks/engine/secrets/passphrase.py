@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import SecretsProvider
 
 PASSPHRASE_PROVIDER: Final = "passphrase"  # noqa: S105 - the name of the scheme

@@ -12,7 +12,7 @@ from gpuform.providers import values
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.values import PropertyMap
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.executing import find_drift
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.secrets import SecretsManager, create_stored_crypter

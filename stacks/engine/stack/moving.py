@@ -36,8 +36,8 @@ from gpuform.providers.records import (
     build_record,
     parse_record,
 )
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import urn
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.records import move_intents, open_intents

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import value_json
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.secrets import SecretsManager
 from gpuform.stacks.engine.state import Manifest, Snapshot, compute_digest, edits

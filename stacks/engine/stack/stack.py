@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gpuform.providers.context import RunContext
 from gpuform.providers.records import Intents
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, DeploymentTarget, Outcome
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import PlannedOutputs, StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.project import Project, StackSettings, find_project

@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.ci_job import CiJob, find_ci_job, read_git_facts
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import read_cli_version, replace_file
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.store import build_full_name, get_configured_url, get_user

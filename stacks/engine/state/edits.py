@@ -9,7 +9,7 @@ references to missing resources; violations that only a loss would mend are repo
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import graph
 from gpuform.stacks.engine.state.checkpoint import (
     Manifest,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import value_json
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state.checkpoint import (
     PendingOperation,
     ResourceState,

@@ -11,8 +11,8 @@ from math import isfinite
 from typing import Any
 
 from gpuform.providers.values import PropertyMap, PropertyValue
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import value_json
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.value_json import Crypter, Json
 
 

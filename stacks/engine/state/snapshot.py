@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from gpuform.providers.context import trace_span
 from gpuform.providers.values import PropertyMap, are_equal, keep_ciphertexts
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import value_json
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import edits
 from gpuform.stacks.engine.state.checkpoint import (
     Manifest,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import graph
 from gpuform.stacks.engine.state.checkpoint import ResourceState
 from gpuform.stacks.engine.urn import is_noise, type_of

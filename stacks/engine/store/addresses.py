@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from gpuform.providers.context import READS_ONLY
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.machine import get_pip_requirement, replace_file
 from gpuform.stacks.engine.store.local_files import Files, ReadOnlyStorage
 from gpuform.stacks.engine.store.storage import BackendError, Storage

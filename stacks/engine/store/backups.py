@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import value_json
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import (
     IntegrityError,
     JournalError,

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterable
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import format_timestamp
 from gpuform.stacks.engine.store.storage import BlobEntry, DamagedFile, Storage
 from gpuform.stacks.engine.value_json import load

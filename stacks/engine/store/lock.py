@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from gpuform.providers.context import Clock, SystemClock
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.state import format_timestamp
 from gpuform.stacks.engine.store.storage import BackendError, Exclusion, Storage

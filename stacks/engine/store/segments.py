@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import JournalError, WritePacing
 from gpuform.stacks.engine.store.storage import ABSENT, Storage
 from gpuform.stacks.engine.value_json import load

@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from gpuform.providers import permissions
-from gpuform.schemas.errors import GpuformError
+from gpuform.schemas.errors import EngineError, GpuformError
 from gpuform.schemas.plan import Amount, Plan, PlanCost, ResourceChange, StackCost
 from gpuform.schemas.rehearsal import Hazard, HazardKind, HazardOutcome, Rehearsal
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import read_sealed
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.gates.base_branch import (

@@ -18,13 +18,13 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gpuform.providers.values import PropertyMap
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import PartSchedule, PlanPart, ScheduledStack, WavePart
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine import digests, value_json
 from gpuform.stacks.engine.ci_job import read_git_facts
 from gpuform.stacks.engine.deployment import is_sealed
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import StackSettings
 from gpuform.stacks.engine.secrets import SecretsManager, find_settings_crypter
 from gpuform.stacks.engine.state import load_checkpoint

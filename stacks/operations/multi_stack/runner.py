@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from gpuform.providers import permissions
 from gpuform.providers.context import get_run_context
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.gates.evaluating import allow_gates
 from gpuform.stacks.multi_stack import StackOrder, find_cycles, sort_by_dependencies
 from gpuform.stacks.operations.multi_stack.applied_parts import (

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from gpuform.providers.context import get_run_context
 from gpuform.providers.values import PropertyMap, to_struct
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.value_json import from_struct
 from gpuform.stacks.multi_stack import WorkspaceStack

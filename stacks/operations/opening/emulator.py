@@ -25,7 +25,7 @@ from gpuform.providers.context import (
     read_run_context,
     use_run_context,
 )
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 
 _STORE = Path(".gpuform", "emulator.db")
 _PACKAGES = ("flask", "werkzeug", "wsproto")

@@ -16,7 +16,7 @@ from pathlib import Path
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from gpuform.providers.context import get_run_context
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.machine import get_pip_requirement
 from gpuform.stacks.engine.project import Project, read_text, yaml_text
 

@@ -27,7 +27,7 @@ from gpuform.providers.environment import (
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 from gpuform.providers.values import unwrap_secrets
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.executing import PlannedOutputs
 from gpuform.stacks.engine.project import PROCESS_USE
 from gpuform.stacks.engine.secrets import find_passphrase

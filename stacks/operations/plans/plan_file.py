@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Final
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.review.plan_files import read_saved_plan, read_saved_plans
 

@@ -14,10 +14,10 @@ from gpuform.providers.context import Clock, RunContext, synchronize_clock
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import EphemeralRecords, Intents, Repairs
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, ResourceChange
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.stacks.engine.deployment import Options, Outcome
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import DueChange
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 ReportSubject = Literal["", "nothing", "failure", "approval", "findings", "run"]

@@ -13,6 +13,7 @@ from gpuform.providers import permissions
 from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.context import RunContext
 from gpuform.providers.operations import Settings
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.access.cluster_access import get_state_location
 from gpuform.stacks.access.ssh_files import (
@@ -21,7 +22,6 @@ from gpuform.stacks.access.ssh_files import (
     remove_deleted_hosts,
 )
 from gpuform.stacks.engine.deployment import Outcome, recover_creates
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import Stack, Workspace, has_local_records, move_local_records
 from gpuform.stacks.engine.state import Snapshot

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from gpuform.providers.context import Clock, SystemClock
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.values import PropertyMap, Redactor, collect_secret_texts
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.stacks_plan import LoggedNode, LogLine, RunLog, UnfinishedStep
 from gpuform.stacks.engine.deployment import Outcome
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import (
     Diagnostic,
     Event,

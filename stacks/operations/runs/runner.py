@@ -14,6 +14,7 @@ from typing import TextIO
 from gpuform.providers import permissions
 from gpuform.providers.context import RunContext, use_run_context, write_trace
 from gpuform.providers.permissions import Permission
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.stacks_plan import UnfinishedStep
@@ -25,7 +26,6 @@ from gpuform.stacks.engine.deployment import (
     Options,
     Outcome,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import EventBus, Listener, PlanConstraint
 from gpuform.stacks.engine.project import Project, StackSettings

@@ -14,9 +14,9 @@ from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import flatten_kubeconfig, load_access
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
 from gpuform.stacks.access.kubeconfig_files import Credential
-from gpuform.stacks.engine.errors import EngineError
 
 
 def build_kubeconfig(user: dict[str, Any], **at: Any) -> str:

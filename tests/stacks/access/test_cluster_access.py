@@ -11,6 +11,7 @@ import pytest
 from processes.limits import LAST_RESORT
 
 from gpuform.schemas.access import Access, Host, Port
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.access.cluster_access import (
     ClusterAccess,
     ConnectionRequest,
@@ -20,7 +21,6 @@ from gpuform.stacks.access.cluster_access import (
     run_and_wait,
 )
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
-from gpuform.stacks.engine.errors import EngineError
 
 LABEL = ClusterLabel("id", "urn", "/state")
 WORKERS = (

@@ -17,6 +17,7 @@ from support.strategies.kubeconfig_strategies import (
     kubeconfig_texts,
 )
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.access.kubeconfig_document import KubeconfigDocument
 from gpuform.stacks.access.kubeconfig_editing import SECTIONS
 from gpuform.stacks.access.kubeconfig_files import (
@@ -25,7 +26,6 @@ from gpuform.stacks.access.kubeconfig_files import (
     find_labels,
     remove_contexts,
 )
-from gpuform.stacks.engine.errors import EngineError
 
 HEAD = "apiVersion: v1\nkind: Config\n"
 HAND_WRITTEN = [

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from processes.limits import LAST_RESORT
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.access import user_file
 from gpuform.stacks.access.kubeconfig_files import find_labels
 from gpuform.stacks.access.user_file import UserFile
-from gpuform.stacks.engine.errors import EngineError
 
 posix = pytest.mark.skipif(os.name == "nt", reason="modes and links are POSIX's")
 

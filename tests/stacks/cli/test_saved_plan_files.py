@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.stacks.planned_project import PlannedProject
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.operations.plans.plan_file import read_plan
 
 GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.planning import Diagnostic, EventBus, Progress, SkippedCheck
 from gpuform.stacks.engine.registration import DeclarationSource
 

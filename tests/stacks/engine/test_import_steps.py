@@ -8,9 +8,8 @@ import pytest
 
 from gpuform.providers.values import UNKNOWN, Secret
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.errors import GpuformError
+from gpuform.schemas.errors import EngineError, GpuformError
 from gpuform.schemas.plan import PlanAction
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op, Step, importing
 from gpuform.stacks.engine.provider_host import Created, Diff
 from gpuform.stacks.engine.registration import Registration

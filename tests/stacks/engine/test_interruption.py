@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from processes.limits import LAST_RESORT
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.deployment import Deployment, Options
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import EventBus, StepDone, StepFailed
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 from gpuform.stacks.engine.urn import STACK_TYPE

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.values import PropertyMap, Secret
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.planning.constraints import CheckFailed, check_inputs
 from gpuform.stacks.engine.planning.dependent_replacements import OldEntries
 from gpuform.stacks.engine.provider_host import PropertyFailure

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.deployment import Deployment, Options
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.project import (
     PROCESS_USE,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gpuform.providers.values import UNKNOWN, Secret
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PlanReason
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import steps
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.registration import Read, Registration

@@ -9,8 +9,8 @@ import pytest
 
 from gpuform.providers.values import UNKNOWN, UNKNOWN_TEXT
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PlanAction, PlanReason
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import UNPROTECT, EventBus, Op, Step, StepGenerator
 from gpuform.stacks.engine.provider_host import Created, Diff
 from gpuform.stacks.engine.registration import Alias, Read, Registration

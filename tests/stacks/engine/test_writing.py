@@ -5,7 +5,7 @@ import threading
 import pytest
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import WritePacing
 from gpuform.stacks.engine.state.journal_log import StateWriter
 

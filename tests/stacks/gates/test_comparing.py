@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.gates.base_branch import find_weakened_gates, open_project_gates
 from gpuform.stacks.gates.file import read_gates

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from support.stacks.hand_made_rehearsals import TRAIN, build_outcome, build_rehearsal
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.rehearsal import HazardKind, Rehearsal
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.gates.evaluating import GateEvaluator, list_blocking_gates
 from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.multi_stack import MultiStackWorkspace

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import (
     Amount,
     Plan,
@@ -16,7 +17,6 @@ from gpuform.schemas.plan import (
     StackCost,
 )
 from gpuform.schemas.resource_facts import Billing, Expense, ResourceUsage
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.gates.evaluating import GateEvaluator, list_blocking_gates
 from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.gates.rules import is_only_lowering

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import PLAN_SEAL
 from gpuform.stacks.engine.store import Backend, HistoryEntry
 from gpuform.stacks.multi_stack import MultiStackWorkspace, read_workspace

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.stacks.automated_stack import MAIN, TOPOLOGY, AutomatedStack
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks import operations
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import StepDone, StepStarted, Summary
 from gpuform.stacks.engine.stack import StackNotFound
 from gpuform.stacks.operations import (

@@ -17,11 +17,11 @@ import pytest
 from processes.commands import PASSPHRASE, SALT
 
 from gpuform.providers.values import UNKNOWN, PropertyMap, make_secret
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.schemas.stacks_plan import PartSchedule
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.deployment import seal_plan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.multi_stack import (
     MultiStackError,

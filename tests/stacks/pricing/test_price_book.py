@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.resource_facts import Billing, Expense, ResourceUsage
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.price_book import PriceBook
 from gpuform.stacks.pricing import price_usage, sum_costs
 

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from flask import Flask
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.rehearsal import HazardKind
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.operations.runs.callbacks import RunStarted
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner

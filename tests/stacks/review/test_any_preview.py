@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.readers.review_documents import RENDERERS
 from support.strategies.plan_strategies import json_values
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.plan_files import read_plan
 

@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 
 from gpuform.providers.values import SIGNATURE_KEY, UNKNOWN_TEXT
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.json_schema import build_plan_schema
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.plan_files import read_plan

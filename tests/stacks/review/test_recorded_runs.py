@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from support.readers.review_documents import RENDERERS
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason
 from gpuform.stacks.code_hosts.posting import ReviewVerdict
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.plan_files import read_plan
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.store import Backend, BackendError, HistoryEntry, get_backend_url
 

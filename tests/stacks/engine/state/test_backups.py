@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.values import Secret
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import (
     IntegrityError,

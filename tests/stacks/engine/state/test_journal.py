@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.deployment import Deployment, Options
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.state import FileLog, Journal, JournalError, Snapshot, edits, journal
 

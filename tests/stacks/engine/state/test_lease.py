@@ -14,7 +14,7 @@ from processes.limits import LAST_RESORT
 from support.servers.bucket_server import KEYS, BucketServer, Fault, build_bucket_url, serve_proxy
 from support.stacks.lock_contenders import release_contenders, start_contenders
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import Journal
 from gpuform.stacks.engine.state.journal import Record
 from gpuform.stacks.engine.store import Backend, LockTimeout, StackLock, lease
@@ -154,7 +154,7 @@ def test_ten_waiting_processes_get_the_lock_one_after_another(
 OWNER = """
 import sys
 from gpuform.stacks.engine.store.backend import Backend
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state.journal import Journal, Record
 
 backend = Backend.open(sys.argv[1])

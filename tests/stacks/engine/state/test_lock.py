@@ -19,7 +19,7 @@ from processes.limits import LAST_RESORT
 from support.stacks.file_locks import create_file_lock
 from support.stacks.lock_contenders import release_contenders, start_contenders
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.machine import KernelLock, LockAttempt
 from gpuform.stacks.engine.store import Backend, LockTimeout, local_files
 from gpuform.stacks.engine.store.lock import LockedError

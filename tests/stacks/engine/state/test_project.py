@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.project import ConfigDefault, ProjectError, find_project
 from gpuform.stacks.engine.project.project import load_project
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gpuform.providers.context.provider_context import RECORDS_ENTRY_POINTS
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.records import (
     BackendRecords,
     Batches,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.values import Secret
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.project.project import load_project
 from gpuform.stacks.engine.state import SecretsProvider

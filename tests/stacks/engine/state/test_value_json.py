@@ -5,8 +5,8 @@ import math
 import pytest
 
 from gpuform.providers.values import UNKNOWN, Secret
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import value_json
-from gpuform.stacks.engine.errors import EngineError
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"

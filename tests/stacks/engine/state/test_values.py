@@ -23,7 +23,7 @@ from gpuform.providers.values import (
     unwrap,
     unwrap_secrets,
 )
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.value_json import from_struct
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.stack import find_selected_stack
 from gpuform.stacks.engine.stack.workspace import StackNotFound, select_stack, unselect_stack
