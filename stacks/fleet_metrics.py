@@ -19,8 +19,8 @@ from gpuform.schemas.resource_facts import NodeHealth, Notice, NoticeKind
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.price_book import PriceBook
 from gpuform.stacks.pricing import (
+    PriceBook,
     compute_current_usage,
     list_entry_nodes,
     price_usage,

@@ -39,7 +39,7 @@ from gpuform.schemas.topology import (
     TopologyInputs,
     get_reference_fields,
 )
-from gpuform.stacks.price_book import get_price_book_model
+from gpuform.stacks.pricing import get_price_book_model
 
 Schema = dict[str, Any]
 

@@ -24,7 +24,7 @@ from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic
 from gpuform.stacks.engine.machine import replace_file
-from gpuform.stacks.price_book import Price, PriceBook
+from gpuform.stacks.pricing import Price, PriceBook
 from gpuform.stacks.topology.planning import PlannedTopology
 
 

@@ -1,19 +1,20 @@
-"""Define the flags that several commands share, with `--all` and `--filter` for several stacks.
+"""Define the flags that several commands share, and turn them into the options of runs.
 
 The modules of `commands` use these as decorators.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import click
 
 from gpuform.stacks.cli.session import get_flag, remember_flag
-from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
 from gpuform.stacks.engine.property_paths import parse_duration as parse_pulumi_duration
+from gpuform.stacks.operations.runs.options import RunOptions
 
 if TYPE_CHECKING:
     from gpuform.stacks.engine.store import LockTimeout
@@ -282,3 +283,45 @@ def reject_filter_without_all(*, every_stack: bool, filters: Sequence[str]) -> N
     """Raise UsageError for --filter without --all."""
     if filters and not every_stack:
         raise click.UsageError("--filter requires --all")
+
+
+_OPTION_NAMES = frozenset(option.name for option in fields(RunOptions))
+
+
+@dataclass(frozen=True, slots=True)
+class RunArguments:
+    """The options of a run, whether it asks for confirmation or rehearses, and what is shown."""
+
+    options: RunOptions
+    yes: bool = False
+    json: bool = False
+    detailed_exitcode: bool = False
+    rehearse: bool = False
+    display: DisplayOptions = field(default_factory=DisplayOptions)
+
+    @classmethod
+    def from_flags(cls, options: RunOptions, flags: Mapping[str, Any]) -> Self:
+        """Build the arguments from `options` and the values of the command's flags."""
+        option_values = {name: value for name, value in flags.items() if name in _OPTION_NAMES}
+        options = replace(options, **option_values)
+        return cls(
+            options,
+            # With defaults, because not every command has all flags: `preview` has no --yes.
+            yes=flags.get("yes", False),
+            json=flags["json"],
+            detailed_exitcode=flags.get("detailed_exitcode", False),
+            rehearse=flags.get("rehearse", False),
+            display=DisplayOptions(
+                sames=flags.get("show_sames", False),
+                secrets=flags.get("show_secrets", False),
+                urns=flags.get("urns", False),
+                outputs=not flags.get("suppress_outputs", False),
+                progress=not flags.get("suppress_progress", False),
+                removes=options.remove,
+            ),
+        )
+
+    @property
+    def command(self) -> str:
+        """Return the name of the command, for messages."""
+        return self.options.command

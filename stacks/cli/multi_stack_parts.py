@@ -12,8 +12,8 @@ import click
 
 from gpuform.schemas.safe_text import escape_invisible, format_json
 from gpuform.stacks.cli import multi_stack_worker
-from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import RunArguments
 from gpuform.stacks.cli.multi_stack_runs import (
     MultiStackPrinter,
     create_multi_stack_callbacks,

@@ -17,9 +17,8 @@ from gpuform.providers.context import trace_run
 from gpuform.schemas.safe_text import escape_invisible, escape_invisible_lines, format_json
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli import multi_stack_worker
-from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import SUCCESS
-from gpuform.stacks.cli.flags import MultiStackFlags, build_lock_timeout
+from gpuform.stacks.cli.flags import MultiStackFlags, RunArguments, build_lock_timeout
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stack_runs import choose_exit_code
 from gpuform.stacks.cli.stack_selection import order_stacks
@@ -35,8 +34,7 @@ from gpuform.stacks.operations.multi_stack.runner import (
 )
 from gpuform.stacks.operations.multi_stack.schedule import NOT_STARTED
 from gpuform.stacks.operations.multi_stack.stack_process import Form, OutputLine, TaskResult
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason
+from gpuform.stacks.operations.runs.options import ExitReason, RunOptions
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.plan_text import render_review
 from gpuform.stacks.review.summary_text import format_gate

@@ -61,13 +61,12 @@ from gpuform.stacks.operations.multi_stack.stack_process import (
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.reporting import find_reported_drift, run_reported_operation
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks, RunEnded, RunStarted
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason, RunResult
+from gpuform.stacks.operations.runs.options import ExitReason, RunOptions, RunResult
 from gpuform.stacks.operations.runs.saved_plans import SavedPlan
 from gpuform.stacks.operations.status_reading import DriftResult
 from gpuform.stacks.review.history_text import render_diagnostics
-from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import format_done_operations, format_planned_operations
+from gpuform.stacks.review.value_text import Paint
 
 _HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -18,7 +18,6 @@ from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import (
     CHANGES,
     FAILED,
@@ -29,6 +28,7 @@ from gpuform.stacks.cli.failures import (
     SUCCESS,
     UNEXPECTED_CHANGES,
 )
+from gpuform.stacks.cli.flags import RunArguments
 from gpuform.stacks.cli.opening import find_workspace, select_stack
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.prompts import confirm_plan, require_answerable
@@ -53,8 +53,7 @@ from gpuform.stacks.operations.runs.callbacks import (
     RunEnded,
     RunStarted,
 )
-from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason, RunResult
+from gpuform.stacks.operations.runs.options import ExitReason, ImportOptions, RunOptions, RunResult
 from gpuform.stacks.review.summary_text import format_gate
 from gpuform.stacks.review.value_text import counted
 

@@ -27,7 +27,7 @@ from gpuform.stacks.explain.recorded_runs import (
     list_stored_objects,
     read_recorded_runs,
 )
-from gpuform.stacks.price_book import PriceBook
+from gpuform.stacks.pricing import PriceBook
 
 
 @dataclass(frozen=True, slots=True)

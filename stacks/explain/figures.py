@@ -17,8 +17,8 @@ from gpuform.stacks.explain.recorded_runs import (
     StoredObject,
     format_time,
 )
-from gpuform.stacks.price_book import PriceBook
 from gpuform.stacks.pricing import (
+    PriceBook,
     compute_current_usage,
     price_usage,
     sum_costs,

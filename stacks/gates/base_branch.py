@@ -21,7 +21,7 @@ import yaml
 from gpuform.providers.context import get_run_context
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import GateLevel
-from gpuform.stacks import price_book
+from gpuform.stacks import pricing
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.gates.file import (
     FILE,
@@ -372,10 +372,8 @@ def _find_changed_rules(
 def _find_changed_prices(gates: Sequence[Gate], base: Path, own: Path) -> Iterator[str]:
     """Yield a text if the price book of cost gates differs."""
     names = [gate.name for gate in gates if gate.rule in COST_RULES]
-    if names and _read_files(base / price_book.FILE) != _read_files(own / price_book.FILE):
-        yield (
-            f"gate {', '.join(names)}: {price_book.FILE} is changed, by which costs are computed"
-        )
+    if names and _read_files(base / pricing.FILE) != _read_files(own / pricing.FILE):
+        yield (f"gate {', '.join(names)}: {pricing.FILE} is changed, by which costs are computed")
 
 
 def _read_files(path: Path) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from gpuform.schemas.errors import EngineError
 from gpuform.schemas.gates import GateInputs, GatesInputs
 from gpuform.schemas.plan import GateLevel, Waiver
 from gpuform.schemas.stacks_plan import StacksInputs
-from gpuform.stacks import price_book as prices
+from gpuform.stacks import pricing as prices
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.document.nodes import MappingNode, find_key_position, find_nearest_node

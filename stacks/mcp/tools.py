@@ -34,7 +34,7 @@ from gpuform.stacks.mcp.projects import (
     list_secret_defaults,
     shorten_answer,
 )
-from gpuform.stacks.operations.plans.plan_file import read_plan
+from gpuform.stacks.operations.runs.plan_file import read_plan
 
 P = ParamSpec("P")
 _GATES_STOP_EXIT_CODE: Final = 5

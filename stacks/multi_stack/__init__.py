@@ -11,6 +11,10 @@ from gpuform.stacks.multi_stack.ordering import (
     sort_by_dependencies,
 )
 from gpuform.stacks.multi_stack.reading import (
+    FILE,
+    MultiStackError,
+    MultiStackWorkspace,
+    WorkspaceStack,
     find_project_files,
     find_workspace,
     find_workspace_root,
@@ -18,12 +22,6 @@ from gpuform.stacks.multi_stack.reading import (
     read_some_stacks,
     read_workspace,
     select_by_name,
-)
-from gpuform.stacks.multi_stack.workspace_stacks import (
-    FILE,
-    MultiStackError,
-    MultiStackWorkspace,
-    WorkspaceStack,
 )
 
 __all__ = [

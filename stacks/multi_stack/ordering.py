@@ -18,17 +18,15 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, for
 from gpuform.stacks.engine.store import Backend, strip_credentials
 from gpuform.stacks.gates.file import check_gates, check_stacks_gates
 from gpuform.stacks.multi_stack.reading import (
+    FILE,
+    MultiStackError,
+    MultiStackWorkspace,
+    WorkspaceStack,
     find_workspace,
     list_stacks_with_settings,
     select_by_name,
 )
 from gpuform.stacks.multi_stack.references import StackContents, StackUse, read_stack_contents
-from gpuform.stacks.multi_stack.workspace_stacks import (
-    FILE,
-    MultiStackError,
-    MultiStackWorkspace,
-    WorkspaceStack,
-)
 from gpuform.stacks.notify.rules import check_rules
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.planning import PlannedTopology

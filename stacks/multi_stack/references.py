@@ -18,7 +18,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.executing import qualify_stack_name
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import get_folder_and_entry
-from gpuform.stacks.multi_stack.workspace_stacks import WorkspaceStack, add_problem
+from gpuform.stacks.multi_stack.reading import WorkspaceStack, add_problem
 from gpuform.stacks.topology.declarations import Topology
 from gpuform.stacks.topology.files import format_path, read_files
 from gpuform.stacks.topology.loading import load

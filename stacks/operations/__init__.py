@@ -52,8 +52,13 @@ if TYPE_CHECKING:
         RunEnded,
         RunStarted,
     )
-    from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
-    from gpuform.stacks.operations.runs.results import ExitReason, OutputValue, RunResult
+    from gpuform.stacks.operations.runs.options import (
+        ExitReason,
+        ImportOptions,
+        OutputValue,
+        RunOptions,
+        RunResult,
+    )
     from gpuform.stacks.operations.status_reading import DriftResult
     from gpuform.stacks.operations.topology_export import (
         AppliedTopology,
@@ -122,8 +127,7 @@ _HOMES = {
     " read_topology",
     "opening.selected_stack": "SelectedStack create_or_select_stack create_stack select_stack",
     "runs.callbacks": "Cancellation Interrupted Message OperationEvent RunEnded RunStarted",
-    "runs.options": "ImportOptions RunOptions",
-    "runs.results": "ExitReason OutputValue RunResult",
+    "runs.options": "ExitReason ImportOptions OutputValue RunOptions RunResult",
 }
 """The module of each name."""
 

@@ -20,8 +20,13 @@ from gpuform.stacks.operations.runs.callbacks import (
     OperationEvent,
     ignore_event,
 )
-from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
-from gpuform.stacks.operations.runs.results import OutputValue, RunResult, convert_outputs
+from gpuform.stacks.operations.runs.options import (
+    ImportOptions,
+    OutputValue,
+    RunOptions,
+    RunResult,
+    convert_outputs,
+)
 from gpuform.stacks.operations.status_reading import DriftResult, read_status
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.status_text import StatusReport

@@ -10,7 +10,7 @@ from gpuform.providers.values import Redactor
 from gpuform.schemas.explanation import Explanation
 from gpuform.stacks.explain import explain
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
-from gpuform.stacks.operations.plans.plan_masking import redact_value
+from gpuform.stacks.operations.runs.plan_file import redact_value
 from gpuform.stacks.operations.runs.run_log import collect_secrets
 
 

@@ -1,4 +1,4 @@
-"""Import existing objects into a stack and into its declarations.
+"""Import existing objects into a stack and its declarations, and list objects of no stack.
 
 `gpuform import` and the Python API call this module; it runs an update with the engine. The entry
 of each object names the object's id until the state has the object: after an interruption the next
@@ -7,13 +7,17 @@ import, or any `up`, continues from the files and the state.
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import time
 from typing import Final
 
 from gpuform.providers.catalog import require_platform
 from gpuform.providers.offering import list_existing_objects
 from gpuform.providers.operations import Settings
+from gpuform.providers.values import Redactor
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.declaration_writer.declarations import ConfigReference, DeclaredReference, Value
 from gpuform.stacks.document.diagnostics import Diagnostics
@@ -21,7 +25,7 @@ from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.project import SECURE
-from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expressions.template import has_expression
@@ -32,20 +36,25 @@ from gpuform.stacks.importing.declaration_files import (
     open_declarations,
 )
 from gpuform.stacks.importing.declarations import DeclarationOptions
+from gpuform.stacks.importing.orphans import OrphanSearch
 from gpuform.stacks.importing.planning import ImportPlan, ImportRequest, ImportTarget, plan_import
 from gpuform.stacks.importing.selection import ImportChoice, ImportFilter, ImportRefused
+from gpuform.stacks.offers import Offers, query_offers, save_offers
+from gpuform.stacks.operations.opening.emulator import run_emulator
 from gpuform.stacks.operations.opening.selected_stack import (
+    AskPassphrase,
     SelectedStack,
+    create_passphrase_finder,
     enter_environment,
     warn_of_recovery,
 )
-from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
 from gpuform.stacks.operations.runs.due_runs import Expiry
-from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
+from gpuform.stacks.operations.runs.evaluator import PlanEvaluator
+from gpuform.stacks.operations.runs.options import ExitReason, ImportOptions, RunOptions, RunResult
 from gpuform.stacks.operations.runs.recovery import KeyRights, recover_earlier_runs
-from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.runner import PlannedRun
+from gpuform.stacks.pricing import PriceBook
 from gpuform.stacks.review.value_text import short_type
 
 _CONFIG: Final = re.compile(r"\s*\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\s*")
@@ -385,3 +394,87 @@ def _reject_changes(outcome: Outcome) -> None:
                     hint="nothing was imported. Declare the resource yourself, with `import` in "
                     "its options, and look at `gpuform preview`",
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The platform accounts of a stack's configuration and of the environment.
+
+    `stack` is None for the selected stack, if one is selected. `ask_passphrase` is None where
+    nobody can answer.
+    """
+
+    workspace: Workspace
+    stack: str | None = None
+    ask_passphrase: AskPassphrase | None = None
+
+    def read_config(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return the stack's configuration and its secret keys, both empty without a stack."""
+        workspace = self.workspace
+        if self.stack is None and workspace.find_selected() not in workspace.list_stacks():
+            return {}, []
+        stack = workspace.open(self.stack, create_passphrase_finder(workspace, self.ask_passphrase))
+        return stack.settings.build_program_config(stack.crypter)
+
+
+def build_orphan_search(
+    account: Account, platforms: Sequence[str], regions: Sequence[str], older_than: float
+) -> OrphanSearch:
+    """Build the search for objects without an owner; no platform is asked yet.
+
+    `older_than` is the least age of a reported object, in seconds. Reading the stack's
+    configuration
+    may ask for the passphrase.
+
+    Raises:
+        UnsupportedKind: a platform is unknown.
+    """
+    for platform in platforms:
+        require_platform(platform)
+    config, secret_keys = account.read_config()
+    settings = Settings(config=config.get)
+    return OrphanSearch(
+        backend=account.workspace.backend,
+        settings=settings,
+        platforms=platforms,
+        regions=regions,
+        min_age_s=older_than,
+        secrets=[*settings.list_secrets(), *(config[key] for key in secret_keys)],
+    )
+
+
+def read_offers(
+    account: Account | None, platforms: Sequence[str], regions: Sequence[str], *, emulate: bool
+) -> tuple[Offers, PriceBook]:
+    """Ask the platforms for offers, and return the offers and the project's price book.
+
+    The project stores the offers for a day, unless `emulate` or `regions` are given. Without an
+    `account` only the environment is read, and nothing is stored.
+    """
+    if account is None:
+        # The emulator keeps its objects in a folder; without a project there is none.
+        with tempfile.TemporaryDirectory() as folder, run_emulator(Path(folder), emulate=emulate):
+            return _query_offers({}, (), platforms, regions), PriceBook()
+    project_folder = account.workspace.project.directory
+    config, secret_keys = account.read_config()
+    book = PriceBook.read(project_folder)
+    with run_emulator(project_folder, emulate=emulate):
+        offers = _query_offers(config, [config[key] for key in secret_keys], platforms, regions)
+    # Stored offers are what completion and `validate` read: only complete lists of real platforms.
+    if not emulate and not regions:
+        save_offers(project_folder, offers.offers, [*offers.asked, *offers.documented], time())
+    return offers, book
+
+
+def _query_offers(
+    config: Mapping[str, str],
+    secrets: Sequence[str],
+    platforms: Sequence[str],
+    regions: Sequence[str],
+) -> Offers:
+    """Ask the platforms for offers, and mask secrets in the failures."""
+    settings = Settings(config=config.get)
+    redact = Redactor([*settings.list_secrets(), *secrets]).redact
+    offers = query_offers(settings, platforms, regions)
+    # A platform's error message may repeat a key of the request.
+    return replace(offers, failures=list(map(redact, offers.failures)))

@@ -38,8 +38,13 @@ from gpuform.stacks.operations.opening.selected_stack import (
     is_recorded_emulated,
     read_config,
 )
-from gpuform.stacks.operations.runs.options import ReportSubject, RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason, FinalState, RunResult
+from gpuform.stacks.operations.runs.options import (
+    ExitReason,
+    FinalState,
+    ReportSubject,
+    RunOptions,
+    RunResult,
+)
 from gpuform.stacks.operations.status_reading import DriftResult
 from gpuform.stacks.schedule.noticing import list_entry_notices
 

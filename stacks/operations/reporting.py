@@ -13,8 +13,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.stacks.notify.rules import has_rules_file, read_rules
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
-from gpuform.stacks.operations.runs.options import ReportSubject, RunOptions
-from gpuform.stacks.operations.runs.results import FinalState, RunResult
+from gpuform.stacks.operations.runs.options import FinalState, ReportSubject, RunOptions, RunResult
 from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.operations.runs.saved_plans import SavedPlan
 

@@ -37,14 +37,18 @@ from gpuform.stacks.operations.opening.selected_stack import (
     is_recorded_emulated,
     read_config,
 )
-from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
-from gpuform.stacks.operations.plans.plan_masking import mask_plan
-from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.operations.runs.callbacks import Interrupted, OperationCallbacks
-from gpuform.stacks.operations.runs.results import FinalState
+from gpuform.stacks.operations.runs.evaluator import PlanEvaluator, RunRecord
+from gpuform.stacks.operations.runs.options import FinalState
+from gpuform.stacks.operations.runs.plan_file import mask_plan
 from gpuform.stacks.operations.runs.saved_plans import describe_creation
-from gpuform.stacks.price_book import PriceBook
-from gpuform.stacks.pricing import compute_current_usage, list_entry_nodes, price_usage, sum_costs
+from gpuform.stacks.pricing import (
+    PriceBook,
+    compute_current_usage,
+    list_entry_nodes,
+    price_usage,
+    sum_costs,
+)
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.multi_stack_status_text import StackStatus
 from gpuform.stacks.review.status_text import LensStatus, ResourceStatus, StatusReport

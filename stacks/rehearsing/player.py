@@ -25,8 +25,7 @@ from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations import automation
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.callbacks import OperationEvent, RunEnded
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import RunResult
+from gpuform.stacks.operations.runs.options import RunOptions, RunResult
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState
 from gpuform.stacks.rehearsing.points import (
     Interruption,

@@ -29,8 +29,7 @@ from gpuform.stacks.engine.store import read_sealed
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import convert_outputs
+from gpuform.stacks.operations.runs.options import RunOptions, convert_outputs
 from gpuform.stacks.operations.transfer import export_deployment
 from gpuform.stacks.rehearsing.drift import ObservedNodes, apply_drift, list_observed_nodes
 from gpuform.stacks.rehearsing.worker import LaterStack, RehearsalSpec

@@ -36,10 +36,9 @@ from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.operations import automation
 from gpuform.stacks.operations.config_setting import ConfigSetting
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
-from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.callbacks import Message, OperationEvent, RunEnded
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import RunResult, convert_outputs
+from gpuform.stacks.operations.runs.options import RunOptions, RunResult, convert_outputs
+from gpuform.stacks.operations.runs.plan_file import mask_plan
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.testing.cases import list_entries
 from gpuform.stacks.testing.events import CaseEvents, list_objects

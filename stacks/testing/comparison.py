@@ -15,7 +15,7 @@ from gpuform.schemas.cases_file import DurationInputs, ExpectInputs, ObjectInput
 from gpuform.schemas.plan import GateLevel, GateResult, Plan, ResourceChange
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine import property_paths
-from gpuform.stacks.operations.runs.results import OutputValue
+from gpuform.stacks.operations.runs.options import OutputValue
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.testing.case_run import get_address
 from gpuform.stacks.testing.cases import Case

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.operations.runs.results import OutputValue
+from gpuform.stacks.operations.runs.options import OutputValue
 
 KILLED = "killed"
 

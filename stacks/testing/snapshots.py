@@ -19,7 +19,7 @@ from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.machine import replace_file
-from gpuform.stacks.operations.runs.results import OutputValue
+from gpuform.stacks.operations.runs.options import OutputValue
 from gpuform.stacks.testing.case_run import get_address
 from gpuform.stacks.testing.cases import Case
 from gpuform.stacks.testing.comparison import UnmetExpectation, get_verdicts

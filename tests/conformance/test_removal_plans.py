@@ -20,7 +20,7 @@ from conformance.stacks import EmbeddedStack, declare_one
 
 from gpuform.providers.slurm.processes import LocalCommandRunner
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
-from gpuform.stacks.operations.plans.run_record import RunRecord
+from gpuform.stacks.operations.runs.evaluator import RunRecord
 from gpuform.stacks.review.plan_text import render_plan
 
 FOLDER = Path(__file__).parent / "removal_plans"

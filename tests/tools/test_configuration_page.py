@@ -133,7 +133,7 @@ def test_every_variable_that_the_source_reads_is_declared() -> None:
         "stacks/code_hosts/review_target.py: variable",  # the tokens
         "stacks/engine/project/process_use.py: name",  # put back as it was
         "stacks/engine/store/backend.py: name",  # PULUMI_DIY_BACKEND_...
-        "stacks/gates/rego.py: name",  # passed on to opa
+        "stacks/gates/evaluating.py: name",  # passed on to opa
         "stacks/rehearsing/worker.py: name",  # taken away from the rehearsing process
         "stacks/testing/events.py: TRUSTED",  # of a WSGI environment
         "stacks/testing/case_run.py: name",  # taken away from tests

@@ -4,7 +4,7 @@ from gpuform.stacks.cli import failures
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.failures import MEANINGS
 from gpuform.stacks.cli.stack_runs import EXIT_CODES
-from gpuform.stacks.operations.runs.results import ExitReason
+from gpuform.stacks.operations.runs.options import ExitReason
 from tools.reference.pages import render_exit_codes_page
 
 CONSTANTS = {

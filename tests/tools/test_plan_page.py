@@ -12,7 +12,7 @@ from gpuform.schemas.plan import Plan, PlanAction, PlanReason
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.json_schema import build_plan_schema
-from gpuform.stacks.price_book import get_price_book_model
+from gpuform.stacks.pricing import get_price_book_model
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages import build_review_document
 from tools.reference import file_pages

@@ -17,7 +17,7 @@ from gpuform.schemas.topology import (
     ModuleInputs,
     TopologyInputs,
 )
-from gpuform.stacks.price_book import get_price_book_model
+from gpuform.stacks.pricing import get_price_book_model
 from tools.reference.markdown import (
     escape_prose,
     join_as_code,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import CHANGES, FAILED, SUCCESS
 from gpuform.stacks.cli.flags import (
     MultiStackFlags,
+    RunArguments,
     add_format_flags,
     adopt_flag,
     all_flag,
@@ -89,8 +89,8 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     )
     from gpuform.stacks.cli.stack_runs import is_continued_in_virtualenv  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.reporting import find_reported_drift  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.runs.plan_file import write_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
 
     reject_filter_without_all(every_stack=every_stack, filters=filters)

@@ -16,7 +16,7 @@ from gpuform.stacks.operations.opening.emulator import run_emulator
 
 if TYPE_CHECKING:
     from gpuform.providers.offering import Offer
-    from gpuform.stacks.operations.orphans import Account
+    from gpuform.stacks.operations.importing import Account
 
 
 @click.command()
@@ -130,7 +130,7 @@ def orphans(
     from gpuform.providers.values import Redactor  # noqa: PLC0415 - as below
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - as above
     from gpuform.stacks.importing.orphans import find_orphans  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.operations.orphans import Account, build_orphan_search  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.importing import Account, build_orphan_search  # noqa: PLC0415 - as above
     from gpuform.stacks.review.orphans_text import (  # noqa: PLC0415 - as above
         build_orphans_document,
         render_import_commands,
@@ -240,7 +240,7 @@ def offers(
     """
     from gpuform.schemas.safe_text import format_json  # noqa: PLC0415 - as below
     from gpuform.stacks.offers import add_prices, filter_by_gpu  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.orphans import read_offers  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.importing import read_offers  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.review.orphans_text import build_offers_document, render_offers  # noqa: PLC0415 - as above
 
     with open_session() as session:
@@ -278,7 +278,7 @@ def _find_account(session: Session) -> "Account | None":
     """Return the account of the folder's project, or None without a usable project."""
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.orphans import Account  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.importing import Account  # noqa: PLC0415 - as above
 
     try:
         workspace = find_workspace(session)

@@ -133,7 +133,7 @@ def _rehearse_one(
     """Rehearse the plan of one stack, and print the result."""
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.stack_runs import is_continued_in_virtualenv  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.plans.plan_file import read_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.runs.plan_file import read_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.rehearsing import rehearse as rehearse_plan  # noqa: PLC0415 - as above
 
     workspace = find_workspace(session)
@@ -172,7 +172,7 @@ def _rehearse_all(
         find_apply_order,
         select_planned_names,
     )
-    from gpuform.stacks.operations.plans.plan_file import read_stacks_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.runs.plan_file import read_stacks_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.rehearsing import PlannedStack  # noqa: PLC0415 - as above
 
     as_json, emulate = flags

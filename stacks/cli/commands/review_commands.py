@@ -353,7 +353,7 @@ def fetch_plan(
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - not for help
     from gpuform.stacks.code_hosts.posting import open_code_host  # noqa: PLC0415 - as above
     from gpuform.stacks.code_hosts.review_target import find_review_target  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.runs.plan_file import write_plan  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.plan_files import read_saved_plans  # noqa: PLC0415 - as above
 
     with open_session() as session:

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.flags import (
     MultiStackFlags,
+    RunArguments,
     adopt_flag,
     all_flag,
     create_anew_flag,

@@ -10,7 +10,7 @@ import click
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.flags import RunArguments
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.plan_text import format_loss, render_plan

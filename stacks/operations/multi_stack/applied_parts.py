@@ -11,8 +11,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.multi_stack import MultiStackWorkspace
-from gpuform.stacks.operations.plans.plan_file import PlanRefused
-from gpuform.stacks.operations.plans.plan_runs import PlanRun, find_plan_run
+from gpuform.stacks.operations.runs.plan_file import PlanRefused, PlanRun, find_plan_run
 
 
 def find_apply_order(

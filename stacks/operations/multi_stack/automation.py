@@ -18,8 +18,7 @@ from gpuform.stacks.operations.multi_stack.runner import (
 )
 from gpuform.stacks.operations.multi_stack.stack_process import OutputLine, TaskResult
 from gpuform.stacks.operations.runs.callbacks import Cancellation
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason
+from gpuform.stacks.operations.runs.options import ExitReason, RunOptions
 
 ConfirmAll = Callable[[StacksPlan], bool]
 """Return True to apply the plans of all stacks."""

@@ -23,8 +23,7 @@ from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.rules import COST_RULES
 from gpuform.stacks.multi_stack import MultiStackWorkspace, WorkspaceStack
 from gpuform.stacks.operations.opening.emulator import find_shared_store, serve_emulators
-from gpuform.stacks.price_book import PriceBook
-from gpuform.stacks.pricing import compute_current_usage, price_usage, sum_costs
+from gpuform.stacks.pricing import PriceBook, compute_current_usage, price_usage, sum_costs
 
 
 def read_unplanned_costs(

@@ -40,7 +40,7 @@ from gpuform.stacks.operations.opening.selected_stack import (
     AskPassphrase,
     create_passphrase_finder,
 )
-from gpuform.stacks.operations.plans.plan_file import write_private_file
+from gpuform.stacks.operations.runs.plan_file import write_private_file
 
 SCHEDULE_FILE: Final = "waves.json"
 _NAME: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)

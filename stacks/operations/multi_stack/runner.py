@@ -39,10 +39,9 @@ from gpuform.stacks.operations.multi_stack.stack_process import (
     TaskResult,
     find_interpreters,
 )
-from gpuform.stacks.operations.plans.plan_file import read_stacks_plan, write_plan
 from gpuform.stacks.operations.runs.callbacks import Interruptions
-from gpuform.stacks.operations.runs.options import ReportSubject, RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason
+from gpuform.stacks.operations.runs.options import ExitReason, ReportSubject, RunOptions
+from gpuform.stacks.operations.runs.plan_file import read_stacks_plan, write_plan
 
 _APPLIED_AT_ONCE: Final = 8
 """How many stacks are applied at a time. Applying is mostly waiting for platforms."""

@@ -14,8 +14,7 @@ from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.stacks.engine.deployment import Operation, Outcome
 from gpuform.stacks.engine.planning import Event
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
-from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
-from gpuform.stacks.operations.plans.run_record import RunRecord
+from gpuform.stacks.operations.runs.evaluator import PlanEvaluator, RunRecord
 
 
 @dataclass(frozen=True, slots=True)

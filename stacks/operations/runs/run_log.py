@@ -34,7 +34,7 @@ from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import DamagedFile, HistoryEntry
 from gpuform.stacks.engine.urn import is_noise
-from gpuform.stacks.operations.plans.plan_masking import mask_plan
+from gpuform.stacks.operations.runs.plan_file import mask_plan
 from gpuform.stacks.pricing import list_entry_nodes
 from gpuform.stacks.review import step_text
 

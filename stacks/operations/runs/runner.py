@@ -40,10 +40,6 @@ from gpuform.stacks.operations.opening.selected_stack import (
     enter_environment,
     warn_of_recovery,
 )
-from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
-from gpuform.stacks.operations.plans.plan_file import write_plan
-from gpuform.stacks.operations.plans.plan_masking import mask_plan
-from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.operations.runs.callbacks import (
     Interrupted,
     OperationCallbacks,
@@ -51,19 +47,21 @@ from gpuform.stacks.operations.runs.callbacks import (
     RunStarted,
 )
 from gpuform.stacks.operations.runs.due_runs import Expiry, RepairRun, limit_repairs
-from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.evaluator import PlanEvaluator, RunRecord
+from gpuform.stacks.operations.runs.options import (
+    ExitReason,
+    FinalState,
+    RunOptions,
+    RunResult,
+    convert_outputs,
+)
+from gpuform.stacks.operations.runs.plan_file import mask_plan, write_plan
 from gpuform.stacks.operations.runs.recovery import (
     KeyRights,
     add_adoption_answers,
     forget_deleted_objects,
     forget_pending_creates,
     recover_earlier_runs,
-)
-from gpuform.stacks.operations.runs.results import (
-    ExitReason,
-    FinalState,
-    RunResult,
-    convert_outputs,
 )
 from gpuform.stacks.operations.runs.run_log import RunLogger, Stopwatch, list_unfinished_steps
 from gpuform.stacks.operations.runs.saved_plans import (

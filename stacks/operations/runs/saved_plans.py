@@ -30,11 +30,15 @@ from gpuform.stacks.engine.stack import (
     Origin,
     Stack,
 )
-from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan
-from gpuform.stacks.operations.plans.plan_masking import mask_plan
-from gpuform.stacks.operations.plans.plan_runs import PlanRun, find_plan_run
 from gpuform.stacks.operations.runs.due_runs import describe_unplanned_repairs
 from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.plan_file import (
+    PlanRefused,
+    PlanRun,
+    find_plan_run,
+    mask_plan,
+    read_plan,
+)
 
 _RECORDED_OPTIONS = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),

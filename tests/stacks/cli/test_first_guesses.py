@@ -14,7 +14,7 @@ import click
 import pytest
 
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.cli.guess_table import GUESSES
+from gpuform.stacks.cli.first_guesses import GUESSES
 from gpuform.stacks.help_pages import find_page, read_page
 
 # After the arrow: the command of the answer. Without an arrow gpuform has the command.

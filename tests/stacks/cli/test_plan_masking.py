@@ -11,7 +11,7 @@ from gpuform.schemas.plan import (
     PropertyChange,
     ResourceChange,
 )
-from gpuform.stacks.operations.plans.plan_masking import mask_plan
+from gpuform.stacks.operations.runs.plan_file import mask_plan
 
 
 def build_plan(value: object, because: str = "") -> Plan:

@@ -14,7 +14,7 @@ import pytest
 from support.stacks.planned_project import PlannedProject
 
 from gpuform.schemas.errors import EngineError
-from gpuform.stacks.operations.plans.plan_file import read_plan
+from gpuform.stacks.operations.runs.plan_file import read_plan
 
 GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
 

@@ -31,12 +31,11 @@ from gpuform.stacks.engine.planning import (
 )
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.gates.evaluating import GateEvaluator
-from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
-from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.operations.runs.callbacks import RunEnded, RunStarted
+from gpuform.stacks.operations.runs.evaluator import PlanEvaluator, RunRecord
 from gpuform.stacks.operations.runs.run_log import Stopwatch
-from gpuform.stacks.price_book import PriceBook
-from gpuform.stacks.review.paint import Paint
+from gpuform.stacks.pricing import PriceBook
+from gpuform.stacks.review.value_text import Paint
 
 
 class UnreachableClock:

@@ -2,7 +2,7 @@
 
 from gpuform.schemas.plan import PlanAction, PlanReason
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.operations.plans.run_record import RunRecord
+from gpuform.stacks.operations.runs.evaluator import RunRecord
 
 TYPE = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
 

@@ -11,8 +11,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import HistoryEntry
 from gpuform.stacks.explain.figures import compute_costs, list_figures, list_repairs
 from gpuform.stacks.explain.recorded_runs import ObjectKey, RecordedRun, StoredObject
-from gpuform.stacks.price_book import Price, PriceBook
-from gpuform.stacks.pricing import list_entry_nodes
+from gpuform.stacks.pricing import Price, PriceBook, list_entry_nodes
 
 START = 1_800_000_000.0
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"

@@ -8,7 +8,7 @@ from gpuform.providers.context.clock import mount_transport
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob
-from gpuform.stacks.gates.usage import UsageMonitor
+from gpuform.stacks.gates.facts import UsageMonitor
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.stacks.gates.rego import find_rego_problems
+from gpuform.stacks.gates.evaluating import find_rego_problems
 
 POLICY = """package gpuform
 

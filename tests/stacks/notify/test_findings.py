@@ -16,8 +16,7 @@ from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.notify.sending import Occurrence, list_state_occurrences
 from gpuform.stacks.operations.notifying import choose_subject, find_run_findings
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason, RunResult
+from gpuform.stacks.operations.runs.options import ExitReason, RunOptions, RunResult
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"

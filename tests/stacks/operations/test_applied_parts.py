@@ -17,8 +17,7 @@ from gpuform.stacks.operations.multi_stack.applied_parts import (
     require_upstream_applied,
     select_planned_names,
 )
-from gpuform.stacks.operations.plans.plan_file import PlanRefused
-from gpuform.stacks.operations.plans.plan_runs import PlanRun, find_plan_run
+from gpuform.stacks.operations.runs.plan_file import PlanRefused, PlanRun, find_plan_run
 
 NAMES = ("network/dev", "training/dev", "report/dev")
 PATH = Path("plan.json")

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.resource_facts import Billing, Expense, ResourceUsage
-from gpuform.stacks.price_book import PriceBook
-from gpuform.stacks.pricing import price_usage, sum_costs
+from gpuform.stacks.pricing import PriceBook, price_usage, sum_costs
 
 BOOK = """\
 currency: USD

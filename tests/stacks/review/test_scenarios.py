@@ -18,7 +18,7 @@ from gpuform.providers.emulator.server import environment
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.operations.plans.run_record import RunRecord
+from gpuform.stacks.operations.runs.evaluator import RunRecord
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.plan_files import read_plan
 

@@ -1,14 +1,91 @@
-"""Mask secrets in a plan that a program copied into other values without marking them as secret."""
+"""Write, read and mask saved plans, and find out from the history whether one was applied."""
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
-from typing import Any, TypeVar
+from enum import Enum, StrEnum, auto
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
 from gpuform.providers.values import Redactor
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import OutputChange, Plan, PropertyChange
 from gpuform.schemas.safe_text import MASK
+from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.stacks.engine.machine import replace_file
+from gpuform.stacks.engine.stack import PLAN_SEAL
+from gpuform.stacks.engine.store import RunHistory
+from gpuform.stacks.review.plan_files import read_saved_plan, read_saved_plans
+
+_OWNER_ONLY: Final = 0o600
+
+
+class PlanRefused(EngineError):
+    """A saved plan that cannot be read, or must not be applied. Nothing was changed."""
+
+    help_page = "concepts/saved-plans"
+
+
+def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
+    """Write the plan to a file with permissions for the owner alone, replacing an existing file.
+
+    The file is replaced in one step: a reader finds the old plan or the new one.
+
+    Raises:
+        PlanRefused: the file cannot be written.
+    """
+    write_private_file(path, plan.model_dump_json(indent=2).encode() + b"\n")
+
+
+def write_private_file(path: Path, content: bytes) -> None:
+    """Write a plan or a part of one, as `write_plan` does; `content` are the bytes of the file.
+
+    Raises:
+        PlanRefused: the file cannot be written.
+    """
+    try:
+        # `replace_file` keeps the permissions of an existing file.
+        if path.is_file():
+            path.chmod(_OWNER_ONLY)
+        replace_file(path, content, mode=_OWNER_ONLY)
+    except OSError as error:
+        raise PlanRefused(f"the plan {path} cannot be written: {error.strerror}") from error
+
+
+def read_plan(path: Path) -> Plan:
+    """Return the single-stack plan of a file.
+
+    Raises:
+        EngineError: the file cannot be read, or holds no such plan; the error says what it holds.
+    """
+    return read_saved_plan(str(path), _read_content(path))
+
+
+def read_stacks_plan(path: Path) -> StacksPlan:
+    """Return the multi-stack plan of a file.
+
+    Raises:
+        EngineError: the file cannot be read, or holds no such plan; the error says what it holds.
+    """
+    plan = read_saved_plans(str(path), _read_content(path))
+    if isinstance(plan, Plan):
+        raise PlanRefused(
+            f"{path} is a plan of a single stack", hint=f"apply it without --all: --plan {path}"
+        )
+    return plan
+
+
+def _read_content(path: Path) -> bytes:
+    """Return the bytes of a plan file.
+
+    Raises:
+        PlanRefused: the file cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PlanRefused(f"the plan {path} cannot be read: {error.strerror}") from error
+
 
 _Change = TypeVar("_Change", PropertyChange, OutputChange)
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -99,3 +176,39 @@ def redact_value(value: Any, redactor: Redactor) -> Any:
         return tuple(redact_value(item, redactor) for item in value)
     is_text = isinstance(value, str) and not isinstance(value, StrEnum)
     return redactor.redact(value) if is_text else value
+
+
+class PlanRun(Enum):
+    """What the history of a stack shows of a saved plan."""
+
+    NONE = auto()
+    """No run has applied the plan."""
+    UNFINISHED = auto()
+    """The last run has begun to apply the plan, and has failed, was killed or still runs."""
+    DONE = auto()
+    """The last run has applied the plan."""
+    OVERTAKEN = auto()
+    """A run has applied the plan, and another run has changed the stack since."""
+
+
+def find_plan_run(history: RunHistory, seal: str) -> PlanRun:
+    """Return what the history shows of the plan with this seal.
+
+    Raises:
+        DamagedFile: an entry of the history cannot be read.
+    """
+    # The latest entry decides nearly always, and costs one request.
+    for index, name in enumerate(reversed(history.names)):
+        entry = history.read_entry(name)
+        if not seal or entry.environment.get(PLAN_SEAL) != seal:
+            if index >= _SEARCHED_RUNS:
+                break
+            continue
+        if index > 0:
+            return PlanRun.OVERTAKEN
+        return PlanRun.DONE if entry.result == "succeeded" else PlanRun.UNFINISHED
+    return PlanRun.NONE
+
+
+_SEARCHED_RUNS = 20
+"""How many runs back the plan is searched: the answer only chooses the words of a refusal."""

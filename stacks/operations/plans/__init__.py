@@ -1,1 +1,0 @@
-"""Make, evaluate, mask, save and read the plan of a run."""
