@@ -90,7 +90,7 @@ class Platform:
     """Whether its GPUs and storage can have prices in a price book."""
     emulator: str = ""
     """Dotted path of the function `(store, clock, faults) -> EmulatorParts` that makes its part of
-    the emulator (`gpuform.providers.emulator.gate`); empty where it has none."""
+    the emulator (`gpuform.providers.emulator.routing`); empty where it has none."""
     emulated: Mapping[str, str] = field(default_factory=dict)
     """The environment that leads there: variable -> value, where `{url}` is the emulator's URL."""
 

@@ -21,8 +21,15 @@ from werkzeug.routing import Rule
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, FaultRule, Faults
-from gpuform.providers.emulator.gate import DROPPED, EmulatedPlatform, EmulatorParts, RequestGate
-from gpuform.providers.emulator.routing import Fleet, answer_json, answer_validation_error
+from gpuform.providers.emulator.routing import (
+    DROPPED,
+    EmulatedPlatform,
+    EmulatorParts,
+    Fleet,
+    RequestGate,
+    answer_json,
+    answer_validation_error,
+)
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.platform import list_own_platforms, load_object, platforms
 

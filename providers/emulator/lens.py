@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.routing import (
+    EmulatorParts,
     PlatformApi,
     PlatformControls,
     PlatformSettings,

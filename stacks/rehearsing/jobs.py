@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpuform.providers.emulator.gate import TRUSTED
+from gpuform.providers.emulator.routing import TRUSTED
 from gpuform.providers.emulator.server import Server
 from gpuform.stacks.testing.events import list_objects
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from flask import Response, request
 
-from gpuform.providers.emulator.gate import TRUSTED
+from gpuform.providers.emulator.routing import TRUSTED
 from gpuform.providers.emulator.server import Server
 from gpuform.providers.platform import platforms
 from gpuform.schemas.cases_file import (

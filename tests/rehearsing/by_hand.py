@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from flask import Response, request
 
-from gpuform.providers.emulator.gate import TRUSTED
+from gpuform.providers.emulator.routing import TRUSTED
 from gpuform.providers.emulator.server import Server
 from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.rehearsal import HazardKind

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from rehearsing.conftest import create_project_stack, list_variables
 
-from gpuform.providers.emulator.gate import TRUSTED
+from gpuform.providers.emulator.routing import TRUSTED
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.operations import SelectedStack

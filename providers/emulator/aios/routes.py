@@ -13,8 +13,8 @@ from gpuform.providers.emulator.aios.mongo import AiosApiError, make_server_erro
 from gpuform.providers.emulator.aios.records import Document, RegistryRecords
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.routing import (
+    EmulatorParts,
     PlatformApi,
     PlatformControls,
     PlatformSettings,

@@ -16,11 +16,11 @@ from gpuform.providers.emulator.kubernetes.kinds import (
     POD,
     TOPOLOGY,
     Kind,
+    KubernetesSettings,
     StatusError,
     make_invalid,
 )
 from gpuform.providers.emulator.kubernetes.objects import ClusterObjects, Object, parse_quantity
-from gpuform.providers.emulator.kubernetes.settings import KubernetesSettings
 from gpuform.providers.emulator.kubernetes.storage import (
     PROTECTION_FINALIZER,
     can_grow,

@@ -11,11 +11,17 @@ from gpuform.providers.emulator.kubernetes.controllers import (
     load_current_objects,
     reconcile_objects,
 )
-from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, NODE, POD, StatusError
+from gpuform.providers.emulator.kubernetes.kinds import (
+    CLAIM,
+    NAMESPACE,
+    NODE,
+    POD,
+    KubernetesSettings,
+    StatusError,
+)
 from gpuform.providers.emulator.kubernetes.nodes import set_readiness
 from gpuform.providers.emulator.kubernetes.objects import ClusterObjects
 from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, end_pods, list_ended_pods
-from gpuform.providers.emulator.kubernetes.settings import KubernetesSettings
 from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
 from gpuform.providers.emulator.routing import PlatformControls, RouteTable, answer_json
 

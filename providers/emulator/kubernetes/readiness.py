@@ -22,6 +22,7 @@ from gpuform.providers.emulator.kubernetes.kinds import (
     POD,
     WORKFLOW,
     Kind,
+    KubernetesSettings,
 )
 from gpuform.providers.emulator.kubernetes.nodes import is_cordoned
 from gpuform.providers.emulator.kubernetes.objects import (
@@ -31,7 +32,6 @@ from gpuform.providers.emulator.kubernetes.objects import (
     parse_timestamp,
 )
 from gpuform.providers.emulator.kubernetes.pods import is_done
-from gpuform.providers.emulator.kubernetes.settings import KubernetesSettings
 from gpuform.providers.emulator.store import Store
 
 _MESSAGE_SIZE_BYTES: Final = 17_179_869_184

@@ -13,8 +13,8 @@ from werkzeug.http import http_date
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.routing import (
+    EmulatorParts,
     Fleet,
     FleetNode,
     PlatformApi,

@@ -1,6 +1,6 @@
 """Keep the Slurm of a cluster: nodes are the workers of the platform, jobs are scheduled here.
 
-`commands` and `controls` use `SlurmCluster`. Nothing runs in the background: each request first
+`commands` uses `SlurmCluster`. Nothing runs in the background: each request first
 plays what has happened since the last one, in its order.
 """
 

@@ -16,8 +16,8 @@ from werkzeug.http import http_date
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.routing import (
+    EmulatorParts,
     Fleet,
     FleetNode,
     PlatformApi,
@@ -29,12 +29,6 @@ from gpuform.providers.emulator.routing import (
 )
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import operations
-from gpuform.providers.emulator.tensorone.access import (
-    check_permission,
-    count_request,
-    make_rate_limit_error,
-    require_key,
-)
 from gpuform.providers.emulator.tensorone.catalogue import (
     TensorOneApiError,
     TensorOneSettings,
@@ -48,7 +42,11 @@ from gpuform.providers.emulator.tensorone.requests import (
     StartCluster,
     StopCluster,
     UpdateCluster,
+    check_permission,
+    count_request,
+    make_rate_limit_error,
     parse_body,
+    require_key,
     select_page,
 )
 from gpuform.providers.emulator.tensorone.views import (

@@ -22,9 +22,9 @@ from gpuform.providers.emulator.together.catalogue import MACHINES, DriverVersio
 from gpuform.providers.emulator.together.nodes import (
     CONTROL_PLANE_SIZE,
     Node,
+    Volume,
     format_timestamp,
 )
-from gpuform.providers.emulator.together.volumes import Volume
 
 PREEMPTIBLE_NODE_INTERVAL_S = 300.0
 """Seconds from one preemptible node to the next; ours."""

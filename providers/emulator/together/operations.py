@@ -16,15 +16,6 @@ from gpuform.providers.emulator.kubernetes.nodes import list_cordoned_hosts
 from gpuform.providers.emulator.routing import FaultEffects
 from gpuform.providers.emulator.server import CA_CERTIFICATE
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.together.admission import (
-    build_add_ons,
-    build_settings,
-    check_change,
-    check_new_cluster,
-    merge_add_ons,
-    merge_deeply,
-    resolve_driver,
-)
 from gpuform.providers.emulator.together.catalogue import (
     DEFAULT_PROJECT,
     SSH_CLIENT_ID,
@@ -38,6 +29,7 @@ from gpuform.providers.emulator.together.clusters import (
     SCHEDULING_SECONDS,
     Cluster,
 )
+from gpuform.providers.emulator.together.nodes import Volume, plan_creation
 from gpuform.providers.emulator.together.remediations import Remediation, Remediations
 from gpuform.providers.emulator.together.requests import (
     ApproveRemediation,
@@ -46,8 +38,14 @@ from gpuform.providers.emulator.together.requests import (
     CreateVolume,
     UpdateCluster,
     UpdateVolume,
+    build_add_ons,
+    build_settings,
+    check_change,
+    check_new_cluster,
+    merge_add_ons,
+    merge_deeply,
+    resolve_driver,
 )
-from gpuform.providers.emulator.together.volumes import Volume, plan_creation
 
 _CLUSTER = "together.cluster"
 _VOLUME = "together.volume"

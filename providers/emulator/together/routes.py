@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict
 
 from gpuform.providers.emulator.clock import Clock, get_value_at
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import EmulatorParts
 from gpuform.providers.emulator.kubernetes.controls import KubernetesControls
 from gpuform.providers.emulator.kubernetes.routes import KubernetesApi
 from gpuform.providers.emulator.routing import (
+    EmulatorParts,
     Fleet,
     PlatformApi,
     PlatformControls,
@@ -22,12 +22,12 @@ from gpuform.providers.emulator.routing import (
     answer_json,
     get_fault_effects,
 )
-from gpuform.providers.emulator.slurm.controls import SlurmControls, SlurmExecutor
+from gpuform.providers.emulator.slurm.commands import SlurmControls, SlurmExecutor
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 from gpuform.providers.emulator.together.catalogue import REGIONS, TogetherApiError
 from gpuform.providers.emulator.together.clusters import Cluster, status_to_phase
-from gpuform.providers.emulator.together.nodes import format_timestamp
+from gpuform.providers.emulator.together.nodes import Volume, format_timestamp
 from gpuform.providers.emulator.together.operations import TogetherOperations
 from gpuform.providers.emulator.together.remediations import MODES, STATES
 from gpuform.providers.emulator.together.requests import (
@@ -42,7 +42,6 @@ from gpuform.providers.emulator.together.requests import (
     parse_body,
 )
 from gpuform.providers.emulator.together.ssh_access import SshAccessApi
-from gpuform.providers.emulator.together.volumes import Volume
 
 _CLUSTERS = "/compute/clusters"
 _VOLUMES = "/compute/clusters/storage/volumes"

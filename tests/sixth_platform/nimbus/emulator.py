@@ -7,8 +7,7 @@ from flask import Blueprint, Request, Response, request
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.gate import EmulatorParts
-from gpuform.providers.emulator.routing import answer_json
+from gpuform.providers.emulator.routing import EmulatorParts, answer_json
 from gpuform.providers.emulator.store import Store
 
 KIND = "nimbus-cluster"
