@@ -85,6 +85,7 @@ def run_command(
         asdict(arguments.display),
         build_lock_timeout(session.screen).seconds,
         session.verbose,
+        is_part=bool(multi_stack_flags.filters) or session.stack is not None,
         rehearses=arguments.rehearse,
     )
     callbacks = create_multi_stack_callbacks(printer, session, yes=arguments.yes)

@@ -43,6 +43,7 @@ from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.operations.multi_stack.parts import seal_part_fields
 from gpuform.stacks.operations.multi_stack.stack_process import (
+    WAS_APPLIED,
     Cancel,
     Hello,
     OutputLine,
@@ -502,6 +503,8 @@ def _summarize_result(result: RunResult) -> str:
     """Return the errors of a failed run, or its reason without any, else the operation counts."""
     if not result.succeeded:
         return _join_errors(result.diagnostics) or result.reason
+    if result.was_applied:
+        return WAS_APPLIED
     return format_done_operations(result.plan.summary) if result.plan is not None else ""
 
 

@@ -58,7 +58,7 @@ def run_reported_operation(
                 findings = partial(notifying.find_error_findings, options.command, error)
                 announcer.announce(options.command, findings)
             raise
-        if subject != "nothing":
+        if subject != "nothing" and not result.was_applied:
             announcer.announce(
                 options.command,
                 partial(notifying.find_run_findings, result, options, subject),

@@ -31,6 +31,7 @@ from gpuform.stacks.operations.multi_stack.combined_plan import (
 )
 from gpuform.stacks.operations.multi_stack.schedule import Schedule
 from gpuform.stacks.operations.multi_stack.stack_process import (
+    WAS_APPLIED,
     Form,
     Interpreter,
     OutputLine,
@@ -67,6 +68,8 @@ class MultiStackOptions:
         form: the format of the output, passed on to the processes, as are `color`, `view_options`,
             `lock_timeout` and `debug`.
         drift: a refresh only looks for changes made outside of Pulumi.
+        is_part: the user has chosen stacks: of a saved plan, the stacks that were applied are left
+            out, and those that a lost run has begun are continued.
         traceparent: the trace context of this run, for the processes; empty without a trace.
         rehearses: the plan of each stack is rehearsed.
         planned: the plans of other machines, which are not made again.
@@ -85,6 +88,7 @@ class MultiStackOptions:
     lock_timeout: float = 0.0
     debug: bool = False
     drift: bool = False
+    is_part: bool = False
     traceparent: str = ""
     rehearses: bool = False
     planned: Mapping[str, TaskResult] = field(default_factory=dict)
@@ -376,8 +380,8 @@ class _MultiStackRun:
     def _apply(self, plan: StacksPlan) -> MultiStackResult:
         """Apply the plans in order of dependencies.
 
-        Of a saved plan with more stacks, the plans that were applied already are left out, and
-        those that a lost run has begun are continued.
+        Of a part of a saved plan, the plans that were applied already are left out, and those that
+        a lost run has begun are continued.
 
         Raises:
             EngineError: the stacks depend on each other in a cycle; nothing was changed.
@@ -393,9 +397,11 @@ class _MultiStackRun:
             task = self._build_task(name, task_options, plan=stack_plan, source=source)
             return task.model_copy(update={"continues_plan": is_part})
 
-        is_part = self.saved_plan is not None and len(plans) < len(self.saved_plan.plans)
+        is_part = self.saved_plan is not None and (
+            self.options.is_part or len(plans) < len(self.saved_plan.plans)
+        )
         applied = {
-            name: TaskResult(code=0, reason=ExitReason.SUCCEEDED, summary="it was applied before")
+            name: TaskResult(code=0, reason=ExitReason.SUCCEEDED, summary=WAS_APPLIED)
             for name in self._list_applied_names(is_part=is_part)
         }
         dependencies = self._find_apply_order(plans)

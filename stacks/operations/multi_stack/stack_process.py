@@ -30,6 +30,9 @@ from gpuform.stacks.multi_stack import WorkspaceStack
 from gpuform.stacks.operations.opening.interpreter import find_program_environment
 from gpuform.stacks.operations.runs.options import ReportSubject
 
+WAS_APPLIED: Final = "it was applied before"
+"""The summary of a stack whose saved plan an earlier run has applied."""
+
 Form = Literal["text", "json", "events"]
 """Text for people, one JSON object of a preview, or Pulumi's event log."""
 

@@ -219,6 +219,7 @@ class RunResult:
     Attributes:
         preview: the last run was a preview: nothing was changed.
         outputs: the stack's outputs, without values that a preview cannot know.
+        was_applied: an earlier run has applied the saved plan, and nothing was done.
         changes: the number of operations by Pulumi's names: create, update, same, ...
         gates: the gates that stop the plan.
         unchecked: the checks that could not be made, where they stop the plan.
@@ -237,6 +238,7 @@ class RunResult:
     outputs: Mapping[str, OutputValue] = field(default_factory=dict)
     changes: Mapping[str, int] = field(default_factory=dict)
     has_changes: bool = False
+    was_applied: bool = False
     diagnostics: Sequence[Diagnostic] = ()
     gates: Sequence[GateResult] = ()
     unchecked: Sequence[str] = ()

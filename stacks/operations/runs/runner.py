@@ -331,16 +331,25 @@ class PlannedRun:
     def run(self) -> RunResult:
         """Preview the operation where needed, have the plan confirmed, and apply the plan.
 
-        A failed preview, blocking gates, skipped checks and a refusal end the run with their reason
-        in the result, without a change. With `preview_only` a blocked plan is saved as well.
+        A part of a saved plan that an earlier run has applied is left alone. A failed preview,
+        blocking gates, skipped checks and a refusal end the run with their reason in the result,
+        without a change. With `preview_only` a blocked plan is saved as well.
 
         Raises:
             EngineError: a saved plan does not fit, `check_preview` refuses the preview, or the API
                 keys do not allow a change.
         """
+        if self.saved_plan is None:
+            return self._preview_and_apply(None)
+        constraint = self.saved_plan.require_current(self.options, self.stack)
+        if constraint is None:
+            return RunResult(ExitReason.SUCCEEDED, preview=False, was_applied=True)
+        return self._preview_and_apply(constraint)
+
+    def _preview_and_apply(self, constraint: PlanConstraint | None) -> RunResult:
+        """Preview, confirm and apply the operation within the constraint of a saved plan."""
         options, saved_plan = self.options, self.saved_plan
         run_context = self.stack.run_context
-        constraint = saved_plan.require_current(options, self.stack) if saved_plan else None
         if options.preview_only or not options.skip_preview or saved_plan or self._must_be_planned:
             with use_run_context(self._preview_context) as preview_context:
                 run_ended, outcome = self._run_deployment(preview_context, preview=True)

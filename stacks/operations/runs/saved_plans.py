@@ -218,18 +218,23 @@ class SavedPlan:
             )
         return replace(options, operation=self.plan.operation, **planned)
 
-    def require_current(self, options: RunOptions, stack: Stack) -> PlanConstraint:
+    def require_current(self, options: RunOptions, stack: Stack) -> PlanConstraint | None:
         """Return the plan's constraint if state and configuration have not changed since.
 
         A run that continues the last run of the same plan begins with another state: the constraint
-        still allows no more than the plan.
+        still allows no more than the plan. With `can_continue`, None stands for a plan that the
+        last run has applied.
 
         Raises:
             PlanRefused: the state or the configuration has changed, or the file was edited.
         """
         digest = stack.crypter.compute_digest
         constraint = PlanConstraint.from_plan(self.plan, digest)
-        is_continued = self.can_continue and self._find_run(stack) is PlanRun.UNFINISHED
+        run = self._find_run(stack) if self.can_continue else PlanRun.NONE
+        # Another machine may have applied the plan while this one waited for the lock.
+        if run is PlanRun.DONE:
+            return None
+        is_continued = run is PlanRun.UNFINISHED
         if is_continued:
             # What the lost run has created is known now: unknown parts are not compared.
             constraint = replace(constraint, reads_others=True)

@@ -88,17 +88,23 @@ def test_no_gate_is_passed_by_applying_one_stack_after_the_other(workspace: Work
 
 
 @pytest.mark.exhaustive
-def test_two_runners_with_the_same_part_create_its_objects_once(workspace: Workspace) -> None:
+def test_a_second_runner_waits_for_the_first_and_finds_the_part_applied(
+    workspace: Workspace,
+) -> None:
+    """Both look at the history before they lock the stack: the second must look again."""
     plan_parts(workspace)
     workspace.run_successfully("join", "--save-plan", "plan.json")
     apply = ("up", "--all", "--plan", "plan.json", "--yes", "--stack", "volumes/dev")
 
-    with workspace.start(*apply) as first, workspace.start(*apply) as second:
-        for process in (first, second):
-            process.communicate()
+    with (
+        workspace.start(*apply, "--lock-timeout", "10m") as first,
+        workspace.start(*apply, "--lock-timeout", "10m") as second,
+    ):
+        ends = [[*process.communicate(), process.returncode] for process in (first, second)]
 
-    assert 0 in (first.returncode, second.returncode)
-    workspace.run_successfully(*apply)
+    assert [code for _, _, code in ends] == [0, 0], ends
+    outcomes = [out.rpartition("done: ")[2].strip() for out, _, _ in ends]
+    assert sorted(outcomes) == ["1 created", "it was applied before"]
     state = workspace.export("volumes/dev")
     volumes = [it for it in state["resources"] if "SharedVolume" in it["type"]]
     assert len(volumes) == 1
