@@ -35,13 +35,17 @@ from gpuform.stacks.offers import find_misspelled_values, read_recent_offers
 from gpuform.stacks.topology.configuration import ConfigValue, StackConfig, find_unencrypted_secrets
 from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Inclusion, Topology
 from gpuform.stacks.topology.declaring import declare_nothing, prepare
-from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.files import InclusionPath, format_path
 from gpuform.stacks.topology.loading import check_inputs, load_module
-from gpuform.stacks.topology.offline import find_project_folder
-from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan, plan_topology
+from gpuform.stacks.topology.planning import (
+    PlanContext,
+    PlannedTopology,
+    find_project_folder,
+    plan,
+    plan_topology,
+)
 from gpuform.stacks.topology.registering import ProgramSource, register, register_resources
-from gpuform.stacks.topology.run_sources import evaluate_outputs
+from gpuform.stacks.topology.run_sources import TopologyError, evaluate_outputs
 from gpuform.stacks.topology.scope import ResourceValue, Scope
 
 

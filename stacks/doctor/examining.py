@@ -27,8 +27,7 @@ from gpuform.stacks.engine.project import (
 from gpuform.stacks.engine.stack import find_selected_stack, get_short_name
 from gpuform.stacks.engine.store import Backend, get_backend_url, strip_credentials
 from gpuform.stacks.review.value_text import counted
-from gpuform.stacks.topology.offline import read_plan_context
-from gpuform.stacks.topology.planning import plan
+from gpuform.stacks.topology.planning import plan, read_plan_context
 
 BACKEND = "backend"
 _MIN_FREE_BYTES = 100 * 2**20

@@ -33,10 +33,9 @@ from gpuform.stacks.importing.declarations import DeclaredResource
 from gpuform.stacks.importing.selection import ImportRefused, ObjectKey
 from gpuform.stacks.review.value_text import short_type
 from gpuform.stacks.topology.declarations import ALONE, Instance
-from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.files import format_path, read_files
-from gpuform.stacks.topology.offline import read_plan_context
-from gpuform.stacks.topology.planning import plan
+from gpuform.stacks.topology.planning import plan, read_plan_context
+from gpuform.stacks.topology.run_sources import TopologyError
 
 DeclaredNames = set[tuple[str, str]]
 """Resources by section and name."""

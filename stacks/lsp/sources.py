@@ -29,8 +29,7 @@ from gpuform.stacks.lsp.cursor import (
     find_references,
 )
 from gpuform.stacks.topology.files import get_inclusions
-from gpuform.stacks.topology.offline import read_plan_context
-from gpuform.stacks.topology.planning import plan
+from gpuform.stacks.topology.planning import plan, read_plan_context
 
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 

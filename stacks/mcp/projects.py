@@ -24,9 +24,9 @@ from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, find_project, load_project
 from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
 from gpuform.stacks.multi_stack import find_project_files
+from gpuform.stacks.topology.configuration import VARIABLE as PROPOSED_TO
 from gpuform.stacks.topology.files import get_inclusions
 from gpuform.stacks.topology.loading import load
-from gpuform.stacks.topology.proposals import VARIABLE as PROPOSED_TO
 
 MAX_TEXT_LENGTH: Final = 256 * 1024
 """The number of characters of one text: a file, or a value of a platform."""

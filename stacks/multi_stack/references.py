@@ -22,11 +22,11 @@ from gpuform.stacks.multi_stack.reading import WorkspaceStack, add_problem
 from gpuform.stacks.topology.declarations import Topology
 from gpuform.stacks.topology.files import format_path, read_files
 from gpuform.stacks.topology.loading import load
-from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import (
     PlanContext,
     PlannedTopology,
     plan,
+    read_plan_context,
     resolve_stack_references,
 )
 

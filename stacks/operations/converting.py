@@ -23,8 +23,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack, enter_environment
 from gpuform.stacks.review.value_text import counted
-from gpuform.stacks.topology.offline import find_topology, read_plan_context
-from gpuform.stacks.topology.planning import plan
+from gpuform.stacks.topology.planning import find_topology, plan, read_plan_context
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from gpuform.stacks.multi_stack import list_stacks_with_settings
 from gpuform.stacks.testing.report import ExpandedEntry
 from gpuform.stacks.topology.declarations import Instance, InstanceGroup, ModuleInstance, Repetition
 from gpuform.stacks.topology.files import format_path
-from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan as plan_topology
+from gpuform.stacks.topology.planning import read_plan_context
 from gpuform.stacks.topology.scope import Scope
 
 FOLDER: Final = "tests"

@@ -22,6 +22,7 @@ from gpuform.stacks.engine.language_host import ResourceResult, TopologyRun
 from gpuform.stacks.engine.registration import Read, Registration, format_position
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, make_urn
 from gpuform.stacks.engine.value_json import from_plain
+from gpuform.stacks.topology.checking import LATE, CheckedResource
 from gpuform.stacks.topology.declarations import Instance, ModuleInstance
 from gpuform.stacks.topology.declared_resources import (
     DeclaredAlias,
@@ -40,8 +41,7 @@ from gpuform.stacks.topology.declared_resources import (
     keep_value,
     serialize_value,
 )
-from gpuform.stacks.topology.options import LATE
-from gpuform.stacks.topology.planning import CheckedResource, PlannedTopology
+from gpuform.stacks.topology.planning import PlannedTopology
 from gpuform.stacks.topology.run_sources import (
     RunSource,
     enter_instance,

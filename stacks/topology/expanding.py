@@ -21,9 +21,9 @@ from gpuform.stacks.expressions.values import (
     ForeignReference,
     find_foreign_references,
 )
+from gpuform.stacks.topology.checking import require_known
 from gpuform.stacks.topology.declarations import (
     ALONE,
-    MODULES,
     Inclusion,
     Instance,
     InstanceGroup,
@@ -32,9 +32,7 @@ from gpuform.stacks.topology.declarations import (
     Repetition,
     Topology,
 )
-from gpuform.stacks.topology.names import Names
-from gpuform.stacks.topology.options import require_known
-from gpuform.stacks.topology.references import list_roots
+from gpuform.stacks.topology.references import Names, list_roots
 from gpuform.stacks.topology.scope import Scope, find_named_modules, find_part_position
 
 _Made = TypeVar("_Made", bound=Repetition[Any])
@@ -198,37 +196,20 @@ class _Expander:
 
 
 def _refuse_same_names(scope: Scope, problems: Diagnostics) -> None:
-    """Report resources or modules with equal URNs.
+    """Report resources or modules with equal URNs, also in different files of the topology.
 
     A URN contains the kind, the platform and the name of a resource.
     """
-    # Equal URNs may stand in different files of the topology.
     first_instances: dict[tuple[str, ...], Repetition[Any]] = {}
     for file_scope in scope.list_scopes():
-        for instance in file_scope.list_resources():
-            declaration = instance.declaration
-            _refuse_same(
-                (declaration.section, declaration.platform, instance.name),
-                instance,
-                first_instances,
-                problems,
-            )
-        for module in file_scope.list_modules():
-            _refuse_same((MODULES, module.name), module, first_instances, problems)
-
-
-def _refuse_same(
-    key: tuple[str, ...],
-    instance: Repetition[Any],
-    first_instances: dict[tuple[str, ...], Repetition[Any]],
-    problems: Diagnostics,
-) -> None:
-    """Report an instance as a duplicate if another has the same `key`; else remember it."""
-    other = first_instances.setdefault(key, instance)
-    if other is not instance:
-        both = f"{other.address} and {instance.address}"
-        message = f"{both} would both have the name {instance.name}"
-        problems.add(instance.declaration.position, "duplicate", message, "rename one of them")
+        for instance in [*file_scope.list_resources(), *file_scope.list_modules()]:
+            declared = instance.declaration
+            key = (declared.section, getattr(declared, "platform", ""), instance.name)
+            other = first_instances.setdefault(key, instance)
+            if other is not instance:
+                both = f"{other.address} and {instance.address}"
+                message = f"{both} would both have the name {instance.name}"
+                problems.add(declared.position, "duplicate", message, "rename one of them")
 
 
 _SCRIPT: Final = re.compile(r"(?:script|prolog|epilog|command|_conf)s?$")
@@ -346,23 +327,15 @@ def _list_values(topology: Topology) -> Iterator[tuple[str, Node]]:
 
     Of an included module only the arguments are listed, not `for_each` and `when`.
     """
+    entries: list[Mapping[str, Entry]] = []
     for section_declarations in topology.declarations.values():
         for declaration in section_declarations.values():
-            for own in (declaration.for_each, declaration.when):
-                if own is not None:
-                    yield "", own
-            yield from _list_nodes(declaration.properties)
-            yield from _list_nodes(declaration.options)
-    for module in topology.modules.values():
-        yield from _list_nodes(module.arguments)
-    yield from _list_nodes(topology.stack_references)
-    yield from _list_nodes(topology.outputs)
-
-
-def _list_nodes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Node]]:
-    """Yield the name and node of each entry."""
-    for name, entry in entries.items():
-        yield name, entry.node
+            conditions = (declaration.for_each, declaration.when)
+            yield from (("", node) for node in conditions if node is not None)
+            entries += [declaration.properties, declaration.options]
+    entries += [module.arguments for module in topology.modules.values()]
+    for named_entries in (*entries, topology.stack_references, topology.outputs):
+        yield from ((name, entry.node) for name, entry in named_entries.items())
 
 
 def _list_texts(name: str, node: Node) -> Iterator[tuple[str, ScalarNode]]:

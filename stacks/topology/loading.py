@@ -56,15 +56,6 @@ def _check_keys(root: MappingNode, problems: Diagnostics) -> None:
             problems.add(entry.position, "unknown-key", f"{key} is not known", hint)
 
 
-def _check_section(section: str, position: SourcePosition, problems: Diagnostics) -> bool:
-    """Return True if `section` exists. Report any other name."""
-    if section in SECTIONS:
-        return True
-    hint = _suggest_key(section, tuple(SECTIONS))
-    problems.add(position, "unknown-key", f"{section} is not a section of a topology", hint)
-    return False
-
-
 def _check_kind(
     platform: str, section: str, position: SourcePosition, problems: Diagnostics
 ) -> bool:
@@ -104,37 +95,36 @@ Defaults = Mapping[tuple[str, str], Mapping[str, Entry]]
 """The entries of `defaults` by section and platform."""
 
 
-def load(path: Path, problems: Diagnostics) -> Topology:
-    """Load the topology of a file and all included files. Add problems to `problems`."""
-    return _read_topology(path, problems)
-
-
-def load_module(path: Path, inclusion_path: InclusionPath, problems: Diagnostics) -> Topology:
-    """Load the topology of a module's file and all included files. Add problems to `problems`.
-
-    For a module without inputs, `inputs` is an empty mapping; None would mean the topology of a
-    stack. `inclusion_path` holds the inclusions that led to the module.
-    """
-    topology = _read_topology(path, problems, inclusion_path)
-    # A file without `inputs` can be a module too.
-    if topology.inputs is None:
-        topology.inputs = {}
-    return topology
-
-
-def _read_topology(
+def load(
     path: Path, problems: Diagnostics, inclusion_path: InclusionPath = TOPOLOGY_ITSELF
 ) -> Topology:
-    """Read a file and all included files as one topology. Add problems to `problems`.
+    """Load the topology of a file and all included files. Add problems to `problems`.
 
-    The topology has unread files if a file could not be read to its end.
+    `inputs` in one of the files makes all of them a module. The topology has unread files if a file
+    could not be read to its end. `inclusion_path` holds the inclusions that led to the file.
     """
     earlier_problems = list(problems)
     files = read_files(path, problems, inclusion_path)
     new_rules = {problem.rule for problem in problems if problem not in earlier_problems}
-    topology = _load_files(files, problems)
+    loader = _Loader(problems, is_module=any("inputs" in file.root.entries for file in files))
+    defaults = {
+        key: section_defaults
+        for file in files
+        # The defaults of one file hold for the entries of every included file.
+        for key, section_defaults in loader.read_defaults(file.root)
+    }
+    for file in files:
+        _check_keys(file.root, problems)
+        loader.add_file(file, defaults)
     # A repeated key leaves out only the repetition; after any other problem, all may be missing.
-    topology.unread.has_unread_files = bool(new_rules - {"duplicate"})
+    loader.topology.unread.has_unread_files = bool(new_rules - {"duplicate"})
+    return loader.topology
+
+
+def load_module(path: Path, inclusion_path: InclusionPath, problems: Diagnostics) -> Topology:
+    """Load a module's file: `inputs` is a mapping also if the file declares no inputs."""
+    topology = load(path, problems, inclusion_path)
+    topology.inputs = topology.inputs or {}
     return topology
 
 
@@ -159,25 +149,6 @@ def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
             problems.add(module.position, "input", message, hint)
 
 
-def _load_files(files: list[TopologyFile], problems: Diagnostics) -> Topology:
-    """Load files as one topology; the defaults of each file apply to all.
-
-    `inputs` in one of the files makes all of them a module.
-    """
-    # `inputs` in any of the files makes all of them a module.
-    loader = _Loader(problems, is_module=any("inputs" in file.root.entries for file in files))
-    defaults = {
-        key: section_defaults
-        for file in files
-        # The defaults of one file hold for the entries of every included file.
-        for key, section_defaults in loader.read_defaults(file.root)
-    }
-    for file in files:
-        _check_keys(file.root, problems)
-        loader.add_file(file, defaults)
-    return loader.topology
-
-
 class _Loader:
     def __init__(self, problems: Diagnostics, *, is_module: bool) -> None:
         self.problems = problems
@@ -190,7 +161,12 @@ class _Loader:
         """Yield the entries of each valid section and platform in the file's `defaults`."""
         sections = get_entries(root.get("defaults"), "defaults", self.problems)
         for section, section_entry in sections.items():
-            if not _check_section(section, section_entry.position, self.problems):
+            if section not in SECTIONS:
+                message, hint = (
+                    f"{section} is not a section of a topology",
+                    _suggest_key(section, tuple(SECTIONS)),
+                )
+                self.problems.add(section_entry.position, "unknown-key", message, hint)
                 continue
             address = f"defaults.{section}"
             for platform, entry in get_entries(section_entry.node, address, self.problems).items():
@@ -315,10 +291,7 @@ class _Loader:
             when=node.get("when"),
             file=path,
             arguments={
-                # An argument of null leaves the input its default.
-                key: argument
-                for key, argument in arguments.items()
-                if not is_null(argument.node)
+                key: argument for key, argument in arguments.items() if not is_null(argument.node)
             },
             topology=load_module(path, inclusion_path, self.problems),
         )

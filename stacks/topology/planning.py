@@ -4,38 +4,42 @@
 Loading, expansion and evaluation happen in `loading`, `expanding` and `scope`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from gpuform.providers.platform import Form
-from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
-from gpuform.schemas.rules import get_field_rules
-from gpuform.schemas.topology import OptionsInputs
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.document.checked import report_problems
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import (
     Entry,
-    MappingNode,
-    Node,
-    ScalarNode,
-    SequenceNode,
-    find_nearest_node,
-    list_scalars,
-    parse_path,
 )
 from gpuform.stacks.engine.digests import RegistrationIndex
-from gpuform.stacks.engine.project import format_set_command
+from gpuform.stacks.engine.project import (
+    Project,
+    ProjectError,
+    StackSettings,
+    find_project,
+    find_topology_file,
+    format_set_command,
+    is_secure,
+    to_config_text,
+)
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.resource_rules import RULES
+from gpuform.stacks.topology.checking import (
+    CheckedResource,
+    check_module_values,
+    check_resource,
+    require_known,
+)
 from gpuform.stacks.topology.configuration import (
     EMULATOR_DEFAULT,
     ConfigValue,
     StackConfig,
-    find_value_problem,
     resolve_config,
 )
 from gpuform.stacks.topology.declarations import (
@@ -50,126 +54,8 @@ from gpuform.stacks.topology.declarations import (
 from gpuform.stacks.topology.expanding import expand, refuse_foreign_references
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.loading import load
-from gpuform.stacks.topology.names import CheckingSource, Names
-from gpuform.stacks.topology.options import check_options, require_known
+from gpuform.stacks.topology.references import CheckingSource, Names
 from gpuform.stacks.topology.scope import Scope
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedResource:
-    """A resource that passed its checks and can be declared.
-
-    `values` may hold UNKNOWN. `uses` holds the resources that each property refers to,
-    `after` the resources that only options name.
-    """
-
-    instance: Instance
-    properties: Mapping[str, Entry]
-    values: Mapping[str, Any]
-    uses: Mapping[str, list[Instance]]
-    after: list[Instance]
-
-    def find_position(self, path: str) -> SourcePosition:
-        """Return the position of a property, or of the entry if the property is not written."""
-        root = MappingNode(self.instance.declaration.position, self.properties)
-        return find_nearest_node(root, parse_path(path)).position
-
-    def list_dependencies(self) -> Iterator[Instance]:
-        """Yield the resources to declare before this resource."""
-        for resources in self.uses.values():
-            yield from resources
-        yield from self.after
-
-
-def check_resources(
-    scope: Scope, problems: Diagnostics, *, planning: bool
-) -> list[CheckedResource]:
-    """Check every instance in file order. Add problems to `problems`."""
-    return [
-        _check_resource(instance, file_scope, problems, planning=planning)
-        for file_scope in scope.list_scopes()
-        for instance in file_scope.list_resources()
-    ]
-
-
-def check_module_values(scope: Scope, problems: Diagnostics) -> None:
-    """Check the arguments and the outputs of modules. Add problems to `problems`."""
-    for file_scope in scope.list_scopes():
-        for module in file_scope.list_modules():
-            outside = file_scope.enter_instance(module, problems)
-            _check_inputs(module, outside, problems)
-            for entry in module.declaration.topology.outputs.values():
-                file_scope.enter_module(module, problems).evaluate_node(entry.node, problems)
-
-
-def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics) -> None:
-    """Report arguments of a module that violate their inputs' types or limits.
-
-    Arguments that are missing or still pending are not checked.
-    """
-    arguments = module.declaration.arguments
-    for name, variable in (module.declaration.topology.inputs or {}).items():
-        if name not in arguments:
-            continue
-        value = outside.evaluate_node(arguments[name].node, problems)
-        reason = (
-            "" if outside.names.source.is_pending(value) else find_value_problem(variable, value)
-        )
-        if reason:
-            message = f"{module.address}.with.{name}: {reason}"
-            hint = f"the input is declared at {variable.position.own}"
-            problems.add(arguments[name].node.position, "input", message, hint)
-
-
-def _check_resource(
-    instance: Instance, outer: Scope, problems: Diagnostics, *, planning: bool
-) -> CheckedResource:
-    """Evaluate a resource, report problems in properties and options, and list its dependencies.
-
-    A resource that is only read (`id`) needs no inputs, and wrong values are not reported for it.
-    """
-    scope = outer.enter_instance(instance, problems)
-    properties, options = instance.declaration.properties, instance.declaration.options
-    values = {name: scope.evaluate_node(entry.node, problems) for name, entry in properties.items()}
-    address = f"{instance.address}.options"
-    option_values = check_options(options, address, scope, problems, planning=planning)
-    root = MappingNode(instance.declaration.position, properties)
-    model_problems = validate_inputs(instance.lifecycle.inputs, values)[1]
-    # A resource that is only read needs no inputs; unknown keys stay wrong.
-    if option_values.get("id") is not None:
-        model_problems = [
-            problem for problem in model_problems if problem.reason.startswith(KEY_PROBLEM_PREFIXES)
-        ]
-    report_problems(model_problems, root, instance.address, problems)
-    for name, rules in get_field_rules(instance.lifecycle.inputs).items():
-        if rules.reference_kind and name in properties:
-            _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
-    if option_values:
-        root = MappingNode(instance.declaration.position, options)
-        report_problems(validate_inputs(OptionsInputs, option_values)[1], root, address, problems)
-    uses = {name: scope.find_resources(entry.node) for name, entry in properties.items()}
-    after = [
-        used for entry in options.values() for used in _find_named_resources(entry.node, scope)
-    ]
-    if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):
-        # An item of a `for_each` map may refer to resources itself.
-        after += scope.find_resources(instance.item)
-    return CheckedResource(instance, properties, values, uses, after)
-
-
-def _find_named_resources(node: Node, scope: Scope) -> Iterator[Instance]:
-    """Yield the resources named in an option. A module stands for all of its resources."""
-    for scalar in list_scalars(node):
-        yield from scope.find_named_resources(scalar) or scope.find_resources(scalar)
-
-
-def _check_single(node: Node, address: str, scope: Scope, problems: Diagnostics) -> None:
-    """Report a reference to all instances of a `for_each` in a property for one resource."""
-    named = scope.find_named_resources(node)
-    if named is not None and len(named) > 1:
-        message = f"{address} refers to several resources"
-        problems.add(node.position, "reference", message, f"add a key: {named[0].address}")
-
 
 NO_VALUES: Final[Mapping[str, ConfigValue]] = MappingProxyType({})
 
@@ -267,7 +153,11 @@ def plan_topology(
     names = expand(topology, names, problems, planning=planning)
     scope = Scope(names)
     check_module_values(scope, problems)
-    checked = check_resources(scope, problems, planning=planning)
+    checked = [
+        check_resource(instance, file_scope, problems, planning=planning)
+        for file_scope in scope.list_scopes()
+        for instance in file_scope.list_resources()
+    ]
     for name, entry in topology.stack_references.items():
         _check_stack(name, entry, scope, problems, planning=planning)
     for entry in topology.outputs.values():
@@ -372,27 +262,14 @@ def _sort_by_dependencies(
 ) -> list[CheckedResource]:
     """Sort the resources by dependencies, otherwise in file order.
 
-    Reports a cycle of dependencies to `problems`.
+    Reports each cycle to `problems`. The walk is not recursive, because a chain may be as long as
+    the topology.
     """
     by_instance = {resource.instance: resource for resource in resources}
     sorted_resources: dict[Instance, CheckedResource] = {}
-    for first in by_instance:
-        _visit_dependencies(first, by_instance, sorted_resources, problems)
-    return list(sorted_resources.values())
-
-
-def _visit_dependencies(
-    first: Instance,
-    by_instance: dict[Instance, CheckedResource],
-    sorted_resources: dict[Instance, CheckedResource],
-    problems: Diagnostics,
-) -> None:
-    """Append `first` to the sorted resources, after all dependencies of `first`.
-
-    A cycle is reported. The walk is not recursive, because a chain may be as long as the topology.
-    """
     path: dict[Instance, None] = {}
-    pending = [(first, False)]
+    # Reversed, because the last one is visited first.
+    pending = [(instance, False) for instance in reversed(by_instance)]
     while pending:
         instance, is_end = pending.pop()
         if is_end:
@@ -402,14 +279,10 @@ def _visit_dependencies(
             _report_cycle(instance, list(path), problems)
         elif instance not in sorted_resources:
             path[instance] = None
+            dependencies = list(by_instance[instance].list_dependencies())
             pending.append((instance, True))
-            dependencies = [
-                dependency
-                for dependency in by_instance[instance].list_dependencies()
-                if dependency in by_instance
-            ]
-            # Reversed, because the last one is visited first.
-            pending += [(dependency, False) for dependency in reversed(dependencies)]
+            pending += [(used, False) for used in reversed(dependencies) if used in by_instance]
+    return list(sorted_resources.values())
 
 
 def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:
@@ -418,10 +291,96 @@ def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostic
     Only the first cycle at a declaration is reported.
     """
     cycle = [*path[path.index(instance) :], instance]
-    # At the first declaration of the cycle, so that each cycle is reported once.
     cycle_path = " -> ".join(member.address for member in cycle)
     position = min(member.declaration.position for member in cycle)
     hint = "remove one of these references"
     problems.add_once(
         position, "cycle", "", f"these depend on each other in a cycle: {cycle_path}", hint
     )
+
+
+def find_topology(folder: Path) -> Path:
+    """Return the topology of the project in `folder` or in a folder above.
+
+    A topology directly in `folder` is returned as a bare file name.
+
+    Raises:
+        EngineError: there is no project, or its program is not a topology.
+    """
+    project = find_project(folder)
+    program = project.program
+    topology_path = find_topology_file(program if program.is_dir() else program.parent)
+    if topology_path is None:
+        raise EngineError(
+            f"{program} has no topology.yaml",
+            hint="name the file: `gpuform validate FILE`; a Python program is checked by "
+            "`gpuform preview`",
+        )
+    # Relative if possible: messages begin with the path.
+    return Path(topology_path.name) if topology_path.parent == folder else topology_path
+
+
+def find_project_folder(file: Path) -> Path:
+    """Return the folder of a topology's project, or else the file's own folder.
+
+    Raises YamlError for a Pulumi.yaml with wrong content.
+    """
+    try:
+        return find_project(file.parent).directory
+    except ProjectError:
+        return file.parent
+
+
+def read_plan_context(file: Path, stack: str | None, project: Project | None = None) -> PlanContext:
+    """Read the context of a file's project and stack from files alone.
+
+    Without `project`, the project that contains the file is used. The context is empty without a
+    `stack` if there is no such project or the project cannot be used.
+
+    Raises:
+        EngineError: `stack` is given, but has no settings file or no usable project.
+        YamlError: the project's or the stack's file has wrong content.
+    """
+    try:
+        project = project or find_project(file.parent)
+    except ProjectError:
+        # Only a project has stacks.
+        if stack is not None:
+            raise
+        return PlanContext(_Settings(None, None), {})
+    names = {"project": project.name}
+    if stack is None:
+        return PlanContext(_Settings(project, None), names)
+    # Settings files have the stack's own name, without organization and project.
+    name = stack.rsplit("/", 1)[-1]
+    settings = StackSettings.load(project, name)
+    if not settings.path.exists():
+        raise EngineError(
+            f"stack {name} has no settings file {settings.path.name}",
+            hint=f"create it: `gpuform stack init {name}`, or leave --stack out",
+        )
+    return PlanContext(_Settings(project, settings), {**names, "stack": name})
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """The values of a stack and its project that are stored unencrypted."""
+
+    project: Project | None
+    settings: StackSettings | None
+
+    def get(self, name: str) -> str | None:
+        """Return the stack's value of a key, else the project's; None if unset or encrypted."""
+        value = self.settings.get(name) if self.settings else None
+        if value is None and self.project and name in self.project.config:
+            value = self.project.config[name].value
+        # Without a passphrase, a secret counts as not set.
+        return None if value is None or is_secure(value) else to_config_text(value, None)
+
+    def is_secret(self, name: str) -> bool:
+        """Return True if the value of a key is encrypted, or a default declared as secret."""
+        stack_value = self.settings.get(name) if self.settings else None
+        default = self.project.config.get(name) if self.project else None
+        return is_secure(stack_value) or (
+            stack_value is None and default is not None and default.secret
+        )

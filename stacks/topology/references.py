@@ -1,69 +1,177 @@
-"""Resolve references of expressions to values and to resources.
+"""Define the names that expressions can use, and resolve references to values and resources.
 
-`scope` asks for the values to evaluate an expression with; planning asks for the
-resources that an entry depends on.
+`expanding` adds instances to the names. `scope` asks for the values to evaluate an expression with,
+`planning` for the resources that an entry depends on. `planning` creates a `CheckingSource`; in
+runs, `registering` and `declaring` have sources of their own.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gpuform.providers.catalog import list_lookups
 from gpuform.providers.platform import platforms
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.topology import SECTIONS
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.values import UNKNOWN, contains_unknown
 from gpuform.stacks.expressions.filters import METHODS
 from gpuform.stacks.expressions.template import ExpressionReference
 from gpuform.stacks.expressions.values import ExpressionError
+from gpuform.stacks.topology.configuration import ConfigValue
 from gpuform.stacks.topology.declarations import (
     ALONE,
     MODULES,
+    ConfigVariable,
+    Groups,
     Instance,
     InstanceGroup,
     ModuleInstance,
+    Modules,
     Repetition,
+    UnreadNames,
 )
-from gpuform.stacks.topology.names import Names
+
+if TYPE_CHECKING:
+    from gpuform.stacks.topology.scope import Scope
+
+
+class ValueSource(Protocol):
+    """The values that come from outside of a topology, known or standing for a later value."""
+
+    def get_config(self, name: str) -> Any:
+        """Return the value of a declared configuration variable."""
+
+    def get_input(self, name: str) -> Any:
+        """Return the value of an input of a module without an including file."""
+
+    def make_secret(self, value: Any) -> Any:
+        """Return `value` marked as secret."""
+
+    def get_property(self, instance: Instance, name: str) -> Any:
+        """Return a property of a resource."""
+
+    def get_stack_output(self, reference: str, name: str) -> Any:
+        """Return an output of another stack."""
+
+    def lookup(self, platform: str, name: str) -> Any:
+        """Return a platform's lookup as a `Function`."""
+
+    def get_name(self, name: str) -> Any:
+        """Return the name of the running `project` or `stack`."""
+
+    def is_pending(self, value: Any) -> bool:
+        """Return True if `value` contains an unknown value."""
+
+    def join(
+        self,
+        values: Sequence[Any],
+        make: Callable[[Sequence[Any]], Any],
+        of_secret: Callable[[], None],
+    ) -> Any:
+        """Return the result of `make` once all `values` are known, or a stand-in until then.
+
+        If one of the values is secret, `of_secret` is called first and may raise.
+        """
+
+
+def create_empty_groups() -> Groups:
+    """Create the groups of a file before expansion: every section, without entries."""
+    return {section: {} for section in SECTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that expressions of a file can use.
+
+    `each` is the `each` of the current instance, None outside of an instance. `module` is
+    the module whose file is evaluated, `inputs` are None outside of modules. `passed`
+    caches the inputs and outputs of modules for one source. `unread` holds the names of the file
+    with problems that are already reported.
+    """
+
+    source: ValueSource
+    config: Sequence[str] = ()
+    inputs: Mapping[str, ConfigVariable] | None = None
+    stack_references: Sequence[str] = ()
+    groups: Groups = field(default_factory=create_empty_groups)
+    modules: Modules = field(default_factory=dict)
+    module: ModuleInstance | None = None
+    each: Mapping[str, Any] | None = None
+    passed: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    unread: UnreadNames = field(default_factory=UnreadNames)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckingSource:
+    """A source in which values of resources and secrets are UNKNOWN.
+
+    `lookups` asks a platform. Without `lookups`, and for names missing in `program`, values are
+    UNKNOWN.
+    """
+
+    values: Mapping[str, ConfigValue]
+    program: Mapping[str, str]
+    lookups: Callable[[str, str], Any] | None = None
+    input_values: Mapping[str, ConfigValue] = field(default_factory=dict)
+    """The inputs of a module that no file includes."""
+    exports: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The known outputs of other stacks, by the name of the reference."""
+
+    def get_config(self, name: str) -> Any:
+        config_value = self.values.get(name)
+        return UNKNOWN if config_value is None or config_value.secret else config_value.value
+
+    def get_input(self, name: str) -> Any:
+        input_value = self.input_values.get(name)
+        return UNKNOWN if input_value is None or input_value.secret else input_value.value
+
+    def make_secret(self, _value: Any) -> Any:
+        return UNKNOWN
+
+    def get_property(self, _instance: Instance, _name: str) -> Any:
+        return UNKNOWN
+
+    def get_stack_output(self, reference: str, name: str) -> Any:
+        """Return UNKNOWN for an output of another stack.
+
+        Raises:
+            ExpressionError: the other stack's outputs are known and do not include `name`.
+        """
+        output_names = self.exports.get(reference)
+        # Without names from the other stack, the run itself finds a missing output.
+        if output_names is not None and name not in output_names:
+            nearest_name = find_nearest_name(name, tuple(output_names))
+            existing_names = (
+                f"its outputs are {', '.join(sorted(output_names))}"
+                if output_names
+                else "it has no outputs"
+            )
+            raise ExpressionError(
+                f"the stack of stack_references.{reference} has no output {name}",
+                f"did you mean {nearest_name}?" if nearest_name else existing_names,
+            )
+        return UNKNOWN
+
+    def lookup(self, platform: str, name: str) -> Any:
+        return self.lookups(platform, name) if self.lookups else UNKNOWN
+
+    def get_name(self, name: str) -> Any:
+        return self.program.get(name, UNKNOWN)
+
+    def is_pending(self, value: Any) -> bool:
+        return contains_unknown(value)
+
+    def join(
+        self,
+        _values: Sequence[Any],
+        _make: Callable[[Sequence[Any]], Any],
+        _of_secret: Callable[[], None],
+    ) -> Any:
+        return UNKNOWN
+
 
 Leaf = tuple[tuple[str, ...], Any]
 """A path among the variables, and the value at the path."""
-
-
-class Values(Protocol):
-    """The values that a scope knows in its file."""
-
-    def get_step(self, reference: ExpressionReference, at: int) -> str | None:
-        """Return a step of a reference as text, or None if the step is missing or unknown."""
-
-    def get_input(self, name: str) -> Any:
-        """Return the value of a module's input."""
-
-    def get_output(self, module: ModuleInstance, name: str) -> Any:
-        """Return the value of a module's output."""
-
-    def list_input_resources(self, name: str) -> list[Instance]:
-        """Return the resources in the expressions of an input's argument."""
-
-    def list_output_resources(self, module: ModuleInstance, name: str) -> list[Instance]:
-        """Return the resources in the expressions of a module's output."""
-
-    def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
-        """Return the resources that a module's argument refers to as its complete value.
-
-        `name` is the input of the argument. Returns None if the argument is missing or is another
-        value, such as a text or a property of a resource. Returns an empty list for an invalid
-        reference.
-        """
-
-    def find_resources_named_by_output(
-        self, module: ModuleInstance, name: str
-    ) -> list[Instance] | None:
-        """Return the resources that a module's output refers to as its complete value.
-
-        Returns None if the output is another value, such as a text or a property of a resource.
-        Returns an empty list for an invalid reference. The module must have the output.
-        """
 
 
 class UnreadEntry(ExpressionError):
@@ -93,7 +201,7 @@ class References:
     """Resolves references. Every method raises ExpressionError if the target does not exist."""
 
     names: Names
-    values: Values
+    values: "Scope"
 
     def find_values(self, reference: ExpressionReference, *, alone: bool) -> Iterator[Leaf]:
         """Yield the values of a reference, each with its path among the variables.
@@ -129,11 +237,8 @@ class References:
         if root == "inputs":
             if self.names.inputs is None:
                 raise ExpressionError("inputs are available only in modules", "use config")
-            return (
-                tuple(self.names.inputs),
-                self.values.get_input,
-                "declare it in the inputs section",
-            )
+            hint = "declare it in the inputs section"
+            return tuple(self.names.inputs), self.values.get_input, hint
         if root == "pulumi":
             return ("project", "stack"), source.get_name, ""
         if root in platforms():
@@ -268,8 +373,6 @@ class References:
         group = self._get_group(reference)
         instance, used = self._find_instance(reference, group)
         if instance is None and (group.open or not group.instances):
-            # The instances of an open group are unknown; a group without instances is an empty
-            # object.
             yield (reference.root, group.declaration.name), UNKNOWN if group.open else {}
             return
         for resource in [instance] if instance else group.instances.values():
@@ -316,10 +419,7 @@ class References:
         if self.names.unread.may_contain(reference.root, name):
             raise UnreadEntry(f"{reference.root}.{name} could not be read")
         # Jinja2 reads `a-b` as a subtraction, and finds only `a` here.
-        longer_name = next(
-            (existing_name for existing_name in groups if existing_name.startswith(f"{name}-")),
-            None,
-        )
+        longer_name = next((other for other in groups if other.startswith(f"{name}-")), None)
         if longer_name is not None:
             raise ExpressionError(
                 f"{reference.root}.{name} does not exist",

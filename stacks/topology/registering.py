@@ -16,9 +16,10 @@ from gpuform.providers.resource import PlatformResource
 from gpuform.schemas.values import iterate_leaves
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.urn import MODULE_TYPE
+from gpuform.stacks.topology.checking import CheckedResource
+from gpuform.stacks.topology.configuration import find_team_files
 from gpuform.stacks.topology.declarations import Instance
-from gpuform.stacks.topology.planning import CheckedResource, PlannedTopology
-from gpuform.stacks.topology.proposals import find_team_files
+from gpuform.stacks.topology.planning import PlannedTopology
 from gpuform.stacks.topology.run_sources import (
     RunSource,
     enter_instance,

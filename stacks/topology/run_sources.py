@@ -5,17 +5,30 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+import pulumi
+
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node
+from gpuform.stacks.topology.checking import LISTS, SINGLE, CheckedResource, list_items
 from gpuform.stacks.topology.declarations import Instance, ModuleInstance
-from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.options import LISTS, SINGLE, list_items
-from gpuform.stacks.topology.planning import CheckedResource, PlannedTopology
+from gpuform.stacks.topology.planning import PlannedTopology
 from gpuform.stacks.topology.scope import Scope
+
+
+class TopologyError(EngineError, pulumi.RunError):
+    """All problems of a topology. Both engines show the error without a traceback."""
+
+    help_page = "reference/topology"
+
+    def __init__(self, diagnostics: Iterable[DocumentDiagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("\n".join(map(str, self.diagnostics)))
+
 
 ResourceT = TypeVar("ResourceT")
 ModuleT = TypeVar("ModuleT")

@@ -26,7 +26,11 @@ from gpuform.stacks.expressions.template import (
     parse,
 )
 from gpuform.stacks.expressions.values import ExpressionError
-from gpuform.stacks.topology.configuration import find_value_problem
+from gpuform.stacks.topology.configuration import (
+    describe_unknown_limits,
+    find_team_files,
+    find_value_problem,
+)
 from gpuform.stacks.topology.declarations import (
     MODULES,
     Groups,
@@ -36,9 +40,7 @@ from gpuform.stacks.topology.declarations import (
     Modules,
     Repetition,
 )
-from gpuform.stacks.topology.names import Names, create_empty_groups
-from gpuform.stacks.topology.proposals import describe_unknown_limits, find_team_files
-from gpuform.stacks.topology.references import References, UnreadEntry
+from gpuform.stacks.topology.references import Names, References, UnreadEntry, create_empty_groups
 
 _RUNNING = object()
 _FAILS = "the expression cannot be evaluated with the values of its references"
@@ -460,6 +462,6 @@ def find_part_position(value: SourcePosition, part: str) -> SourcePosition:
 
 def _create_error(problem: DocumentDiagnostic) -> Exception:
     """Return a TopologyError with this problem."""
-    from gpuform.stacks.topology.errors import TopologyError  # noqa: PLC0415 - loads Pulumi
+    from gpuform.stacks.topology.run_sources import TopologyError  # noqa: PLC0415 - loads Pulumi
 
     return TopologyError([problem])

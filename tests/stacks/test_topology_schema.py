@@ -16,8 +16,7 @@ from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, get_re
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.json_schema import build_topology_schema
-from gpuform.stacks.topology.offline import read_plan_context
-from gpuform.stacks.topology.planning import plan
+from gpuform.stacks.topology.planning import plan, read_plan_context
 
 SCHEMA = build_topology_schema()
 EXAMPLE = """

@@ -14,8 +14,7 @@ from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.convert.python import render_program_of_topology
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.topology.offline import read_plan_context
-from gpuform.stacks.topology.planning import plan
+from gpuform.stacks.topology.planning import plan, read_plan_context
 from tools.reference.markdown import (
     escape_prose,
     render_input_tables,

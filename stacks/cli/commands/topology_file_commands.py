@@ -80,12 +80,12 @@ def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
     from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
     from gpuform.stacks.notify.rules import check_rules  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import find_misspelled_values, read_recent_offers  # noqa: PLC0415 - as above
-    from gpuform.stacks.topology.offline import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.topology.planning import (  # noqa: PLC0415 - as above
         find_project_folder,
         find_topology,
+        plan,
         read_plan_context,
     )
-    from gpuform.stacks.topology.planning import plan  # noqa: PLC0415 - as above
 
     problems, warnings, summaries = Diagnostics(), Diagnostics(), []
     for file in files or (find_topology(Path.cwd()),):
@@ -239,7 +239,7 @@ class _FormatRun:
             EngineError: there is no topology.
         """
         from gpuform.stacks.engine.project import find_topology_file  # noqa: PLC0415 - not for help
-        from gpuform.stacks.topology.offline import find_topology  # noqa: PLC0415 - as above
+        from gpuform.stacks.topology.planning import find_topology  # noqa: PLC0415 - as above
 
         try:
             topology_file = find_topology_file(Path()) or find_topology(Path.cwd())

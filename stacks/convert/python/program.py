@@ -29,8 +29,8 @@ from gpuform.stacks.declaration_writer.python_program import (
 )
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, is_null
+from gpuform.stacks.topology.checking import LISTS, SINGLE, list_items
 from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
-from gpuform.stacks.topology.options import LISTS, SINGLE, list_items
 from gpuform.stacks.topology.planning import PlannedTopology
 from gpuform.stacks.topology.scope import parse_template
 

@@ -8,8 +8,7 @@ import pytest
 from gpuform.stacks.convert.terraform import convert_terraform
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.topology.offline import read_plan_context
-from gpuform.stacks.topology.planning import plan
+from gpuform.stacks.topology.planning import plan, read_plan_context
 from tests.stacks.convert.terraform_folder import convert_files
 
 REPEATED = """

@@ -19,8 +19,7 @@ from gpuform.schemas.topology import (
     OptionsInputs,
 )
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.topology.offline import read_plan_context
-from gpuform.stacks.topology.planning import plan
+from gpuform.stacks.topology.planning import plan, read_plan_context
 
 FOLDER = Path(__file__).parents[3] / "examples"
 EXAMPLES = [path.read_text() for path in sorted(FOLDER.glob("*/topology.yaml"))]
