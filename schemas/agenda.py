@@ -1,7 +1,7 @@
 """Define the calendar of stacks: everything that begins or ends at a known time.
 
-`gpuform.stacks.schedule.agenda` builds it from declarations and states; `gpuform calendar` renders
-it. Its JSON is an interface for other programs.
+`gpuform.stacks.schedule.calendar` builds it from declarations and states; `gpuform calendar`
+renders it. Its JSON is an interface for other programs.
 """
 
 from typing import Literal

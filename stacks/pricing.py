@@ -17,9 +17,9 @@ from gpuform.schemas.errors import EngineError
 from gpuform.schemas.gates import HOURS_PER_MONTH, PriceBookInputs, build_price_book_model
 from gpuform.schemas.plan import Amount, Plan, PlanCost, ResourceChange, StackCost
 from gpuform.schemas.resource_facts import Billing, Expense, NodeRecord, ResourceUsage
-from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.document.nodes import find_nearest_node
+from gpuform.stacks.document.reading import read_checked
 from gpuform.stacks.engine.dynamic_providers import to_plain
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState

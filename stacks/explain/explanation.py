@@ -1,33 +1,47 @@
 """Build the explanation of a name: find what it names, and select the facts about it.
 
-`operations/explaining` calls `explain` with an open stack. Platforms are not asked.
+`operations/explaining` calls `explain` with an open stack. Platforms are not asked. Tests and
+repairs of nodes, and estimated costs, come from all copies of the state: a state has the results of
+the last run of a certification only. A copy says how much an object used from one run to the next;
+prices are the present ones.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
-from typing import Literal
+from typing import Any, Final, Literal
 
 from gpuform.providers.plugin.interrupted_creates import describe_leftover
 from gpuform.providers.records import Repairs
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.explanation import (
+    ExplainedCost,
     ExplainedRepair,
     Explanation,
     LifeEvent,
+    TestFigure,
 )
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.explain.figures import compute_costs, list_figures, list_repairs
 from gpuform.stacks.explain.life import derive_events
 from gpuform.stacks.explain.recorded_runs import (
     ObjectKey,
+    RecordedRun,
     StoredObject,
     describe_run,
+    format_time,
     list_stored_objects,
     read_recorded_runs,
 )
-from gpuform.stacks.pricing import PriceBook
+from gpuform.stacks.pricing import (
+    PriceBook,
+    compute_current_usage,
+    price_usage,
+    sum_costs,
+    to_plain_properties,
+)
+from gpuform.stacks.resource_rules import find_kind, find_lifecycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +225,235 @@ def _exists(subject: Subject, present: Mapping[ObjectKey, StoredObject]) -> bool
         for stored in present.values()
         for node in stored.nodes
     )
+
+
+States = Sequence[tuple[float, Mapping[ObjectKey, StoredObject]]]
+"""The objects of the stack at moments in Unix seconds, the oldest first."""
+
+_RESULT_OUTPUTS: Final = ("results", "acceptance")
+"""The outputs with results of tests: of a certification, and of a platform's own tests."""
+
+
+def list_figures(
+    states: States, keys: Collection[ObjectKey], node_names: Collection[str], kind: str
+) -> list[TestFigure]:
+    """Return the results of tests of the nodes, the oldest first, each once.
+
+    Args:
+        states: all states of the stack.
+        keys: the objects in question. All results of a certification among them are returned.
+        node_names: the nodes in question.
+        kind: what is in question; the results of a node are those that name it.
+    """
+    figures: dict[tuple[object, ...], TestFigure] = {}
+    for key, _, outputs in _iterate_outputs(states):
+        is_own = key in keys and kind != "node"
+        for figure in _read_figures(name_of(key[0]), outputs):
+            if is_own or {*figure.nodes} & {*node_names}:
+                identity = (figure.certification, figure.category, figure.at, figure.nodes)
+                figures.setdefault(identity, figure)
+    return sorted(figures.values(), key=lambda figure: figure.at)
+
+
+def _iterate_outputs(states: States) -> Iterator[tuple[ObjectKey, StoredObject, Mapping[str, Any]]]:
+    """Yield the outputs of gpuform's own objects in each state; equal ones in a row once."""
+    last: dict[ObjectKey, StoredObject] = {}
+    for _, objects in states:
+        for key, stored in objects.items():
+            if last.get(key) is not stored and find_kind(stored.entry.type) is not None:
+                last[key] = stored
+                yield key, stored, to_plain_properties(stored.entry.outputs)
+
+
+def _read_figures(name: str, outputs: Mapping[str, Any]) -> Iterator[TestFigure]:
+    """Yield the results in the outputs of an object; a malformed one is left out."""
+    reasons = {
+        (str(failure.get("node")), str(failure.get("category"))): str(failure.get("because"))
+        for failure in _list_mappings(outputs.get("failures"))
+    }
+    for output in _RESULT_OUTPUTS:
+        for result in _list_mappings(outputs.get(output)):
+            nodes = tuple(map(str, result.get("nodes") or ()))
+            category = str(result.get("category") or "")
+            failures = [reasons[node, category] for node in nodes if (node, category) in reasons]
+            yield TestFigure(
+                certification=name,
+                category=category,
+                nodes=nodes,
+                passed=result.get("passed") is True,
+                measured=_to_number(result.get("measured")),
+                unit=str(result.get("unit") or ""),
+                required=_to_number(result.get("required")),
+                at=str(result.get("at") or ""),
+                because="; ".join(dict.fromkeys(failures)),
+            )
+
+
+def _list_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects in a list; nothing for another value."""
+    if isinstance(value, list | tuple):
+        yield from (item for item in value if isinstance(item, Mapping))
+
+
+def _to_number(value: Any) -> float | None:
+    """Return a number, or None for another value."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number else None
+
+
+def list_repairs(
+    runs: Iterable[RecordedRun],
+    states: States,
+    records: Repairs,
+    keys: Collection[ObjectKey],
+    node_names: Collection[str] | None,
+) -> list[ExplainedRepair]:
+    """Return the repairs of the objects' nodes: those of runs, then those that platforms report.
+
+    A repair that both name is one, with the evidence of the run's plan and the platform's state.
+
+    Args:
+        runs: all runs of the history.
+        states: all states of the stack.
+        records: the last requested repair of each node.
+        keys: the objects in question.
+        node_names: the nodes in question; None for all nodes of the objects.
+    """
+
+    def is_asked(node: str) -> bool:
+        return node_names is None or node in node_names
+
+    urns = {urn for urn, _ in keys}
+    repairs = [
+        ExplainedRepair(
+            node=repair.node,
+            mode=repair.mode,
+            evidence=repair.evidence,
+            run=run.number,
+            id=repair.id,
+            at=format_time(run.moment),
+        )
+        for run in runs
+        for change in (run.log.plan.changes if run.log else ())
+        for repair in change.repairs
+        if change.urn in urns and is_asked(repair.node)
+    ]
+    for _, object_id in sorted(keys):
+        for record in records.list_for_object(object_id):
+            recorded = ExplainedRepair(
+                node=record.node, mode=record.mode, id=record.repair, at=format_time(record.at)
+            )
+            if is_asked(record.node):
+                _merge_repair(repairs, recorded)
+    for key, stored, outputs in _iterate_outputs(states):
+        lifecycle = find_lifecycle(stored.entry.type)
+        if key in keys and lifecycle is not None:
+            for observed in lifecycle.hooks.list_observed_repairs(outputs):
+                if is_asked(observed.node):
+                    _merge_repair(repairs, observed)
+    return repairs
+
+
+def _merge_repair(repairs: list[ExplainedRepair], observed: ExplainedRepair) -> None:
+    """Add what a platform or a record says about a repair to the repair that a run requested.
+
+    The latest repair of the node with the same id, or without any id yet, is that repair. A repair
+    that no run requested is added.
+    """
+    for index in reversed(range(len(repairs))):
+        known = repairs[index]
+        if known.node == observed.node and known.id in ("", observed.id):
+            facts = observed.model_dump(exclude_defaults=True, exclude={"node", "evidence", "at"})
+            evidence = known.evidence or observed.evidence
+            repairs[index] = known.model_copy(update={**facts, "evidence": evidence})
+            return
+    repairs.append(observed)
+
+
+_HOUR_S = 3600.0
+
+
+def compute_costs(
+    states: States,
+    events: Sequence[LifeEvent],
+    keys: Collection[ObjectKey],
+    book: PriceBook,
+    *,
+    share_of: Collection[str] | None = None,
+) -> tuple[list[ExplainedCost], list[str]]:
+    """Return the cost of objects by currency, and why the cost of some part is unknown.
+
+    Args:
+        states: the objects at moments in Unix seconds, the oldest first; the last moment is now.
+        events: all events of the stack.
+        keys: the objects in question.
+        book: the present prices.
+        share_of: names of nodes; the cost of an object is shared equally by its nodes. None for the
+            complete objects.
+    """
+    totals: dict[str, list[float]] = {}
+    present: dict[str, float] = {}
+    unknown: dict[str, None] = {}
+    ends = {
+        (event.urn, event.id): _to_moment(event.time)
+        for event in events
+        if event.action in ("deleted", "missing", "forgotten") and event.time
+    }
+    now = states[-1][0]
+    for key in sorted(keys):
+        previous_moment: float | None = None
+        for index, (moment, objects) in enumerate(states):
+            stored = objects.get(key)
+            if stored is None or not stored.entry.custom or stored.entry.external:
+                continue
+            begin = moment
+            if previous_moment is None:
+                begin = min(moment, _to_moment(stored.entry.created) or moment)
+            next_moment = states[index + 1][0] if index + 1 < len(states) else now
+            if index + 1 < len(states) and key not in states[index + 1][1]:
+                next_moment = ends.get(key) or next_moment
+            previous_moment = moment
+            hours = max(0.0, next_moment - begin) / _HOUR_S
+            hourly, problems = _price_object(stored, key, book, share_of)
+            unknown.update(dict.fromkeys(problems))
+            for currency, amount in hourly.items():
+                total = totals.setdefault(currency, [0.0, 0.0])
+                total[0] += amount * hours
+                total[1] += hours
+                if index == len(states) - 1:
+                    present[currency] = present.get(currency, 0.0) + amount
+    costs = [
+        ExplainedCost(
+            currency=currency,
+            hourly=round(present.get(currency, 0.0), 6),
+            total=round(amount, 2),
+            hours=round(hours, 2),
+        )
+        for currency, (amount, hours) in sorted(totals.items())
+    ]
+    return costs, list(unknown)
+
+
+def _price_object(
+    stored: StoredObject, key: ObjectKey, book: PriceBook, share_of: Collection[str] | None
+) -> tuple[dict[str, float], list[str]]:
+    """Return the cost of an hour by currency, of some nodes only if asked, and what is unknown."""
+    usage = price_usage(compute_current_usage(stored.entry), book)
+    if usage is None or not usage.expenses:
+        return {}, []
+    cost = sum_costs([(key[0].rpartition("::")[2], usage)])
+    share = 1.0
+    if share_of is not None:
+        own_nodes = sum(node.name in share_of for node in stored.nodes)
+        share = own_nodes / len(stored.nodes) if stored.nodes else 0.0
+    return {currency: hourly * share for currency, hourly in cost.sum_hourly_costs().items()}, [
+        f"cost unknown: {text}" for text in cost.unknown
+    ]
+
+
+def _to_moment(text: str) -> float | None:
+    """Return a time of a state or an event in Unix seconds, or None for other text."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

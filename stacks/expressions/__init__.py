@@ -1,5 +1,5 @@
 """Evaluate Jinja2 expressions in values, with bounded time and memory.
 
-`template` parses and evaluates a text, `sandbox` and `filters` say what expressions can do, and
-`budget` limits their cost. Topologies and `gpuform.expression` in Python programs use this package.
+`template` parses and evaluates a text, `sandbox` defines what expressions can do, and `values`
+limits their cost. Topologies and `gpuform.expression` in Python programs use this package.
 """

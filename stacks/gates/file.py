@@ -14,9 +14,9 @@ from gpuform.schemas.gates import GateInputs, GatesInputs
 from gpuform.schemas.plan import GateLevel, Waiver
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks import pricing as prices
-from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.document.nodes import MappingNode, find_key_position, find_nearest_node
+from gpuform.stacks.document.reading import read_checked
 from gpuform.stacks.topology.files import format_path as shown_path
 
 FILE: Final = "gates.yaml"

@@ -13,15 +13,16 @@ from typing import Protocol
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.declaration_writer.declarations import Declarations, DeclaredReference
-from gpuform.stacks.declaration_writer.python_edits import (
+from gpuform.stacks.declaration_writer.edits import (
     ResourceCall,
+    add_entries,
     add_resources,
     find_resource_calls,
     remove_import_options,
+    remove_option,
 )
 from gpuform.stacks.declaration_writer.python_program import PythonNames, render_program
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
-from gpuform.stacks.declaration_writer.yaml_edits import add_entries, remove_option
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import ScalarNode
 from gpuform.stacks.engine.machine import replace_file

@@ -27,8 +27,14 @@ from gpuform.stacks.importing.declarations import (
     find_value_problems,
     read_objects,
 )
-from gpuform.stacks.importing.orphans import Owner, list_managed_objects, map_owners
-from gpuform.stacks.importing.selection import ImportChoice, ImportRefused, ObjectKey
+from gpuform.stacks.importing.selection import (
+    ImportChoice,
+    ImportRefused,
+    ObjectKey,
+    Owner,
+    list_managed_objects,
+    map_owners,
+)
 
 _NO_DECLARATION = ImportDeclaration(Declarations(), {})
 

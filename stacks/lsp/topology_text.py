@@ -14,8 +14,7 @@ from gpuform.schemas.errors import EngineError
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.engine.project import Project, find_project, find_topology_file
-from gpuform.stacks.expressions.filters import FILTERS
-from gpuform.stacks.expressions.sandbox import SANDBOX
+from gpuform.stacks.expressions.sandbox import FILTERS, SANDBOX
 from gpuform.stacks.lsp.cursor import Cursor, ExpressionPath, NamedEntry, Outline, Span
 from gpuform.stacks.lsp.sources import Sources, parse_source
 from gpuform.stacks.lsp.vocabulary import Word, find_outputs, find_words, list_values

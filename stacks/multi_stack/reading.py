@@ -13,9 +13,9 @@ from urllib.parse import unquote
 
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.stacks_plan import StacksInputs
-from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
 from gpuform.stacks.document.nodes import MappingNode, find_nearest_node
+from gpuform.stacks.document.reading import read_checked
 from gpuform.stacks.engine.project import OtherRuntime, Project, load_project
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import Backend, anchor_file_url, build_full_name, get_backend_url

@@ -84,9 +84,9 @@ def _read_file(path: Path, label: str, problems: Any, *, is_projects: bool) -> l
     """Return the rules of a file; add its problems, with `label` as the file's name."""
     from gpuform.schemas.notify import NotifyInputs  # noqa: PLC0415 - as above
     from gpuform.schemas.stacks_plan import StacksInputs  # noqa: PLC0415 - as above
-    from gpuform.stacks.document.checked import read_checked  # noqa: PLC0415 - as above
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.document.nodes import find_key_position  # noqa: PLC0415 - as above
+    from gpuform.stacks.document.reading import read_checked  # noqa: PLC0415 - as above
 
     # `read_checked` stops at any problem, also at those of other files.
     own_problems = Diagnostics()

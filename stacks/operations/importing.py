@@ -36,9 +36,13 @@ from gpuform.stacks.importing.declaration_files import (
     open_declarations,
 )
 from gpuform.stacks.importing.declarations import DeclarationOptions
-from gpuform.stacks.importing.orphans import OrphanSearch
 from gpuform.stacks.importing.planning import ImportPlan, ImportRequest, ImportTarget, plan_import
-from gpuform.stacks.importing.selection import ImportChoice, ImportFilter, ImportRefused
+from gpuform.stacks.importing.selection import (
+    ImportChoice,
+    ImportFilter,
+    ImportRefused,
+    OrphanSearch,
+)
 from gpuform.stacks.offers import Offers, query_offers, save_offers
 from gpuform.stacks.operations.opening.emulator import run_emulator
 from gpuform.stacks.operations.opening.selected_stack import (

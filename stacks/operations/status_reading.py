@@ -53,8 +53,7 @@ from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review.multi_stack_status_text import StackStatus
 from gpuform.stacks.review.status_text import LensStatus, ResourceStatus, StatusReport
 from gpuform.stacks.review.value_text import short_type, to_display_value
-from gpuform.stacks.schedule.agenda import list_agenda
-from gpuform.stacks.schedule.calendar import IdleWatch
+from gpuform.stacks.schedule.calendar import IdleWatch, list_agenda
 from gpuform.stacks.schedule.noticing import list_entry_notices
 from gpuform.stacks.topology_export.model import NoTopology
 

@@ -12,11 +12,18 @@ from gpuform.providers.emulator.server import Server
 from gpuform.schemas.rehearsal import Hazard, HazardKind
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import get_stack_and_project
-from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner
-from gpuform.stacks.rehearsing.jobs import StartedJob, break_node, send_control, start_job
-from gpuform.stacks.rehearsing.learned_plan import LearnedPlan
+from gpuform.stacks.rehearsing.fleet import (
+    FleetRecorder,
+    FleetState,
+    Owner,
+    StartedJob,
+    break_node,
+    send_control,
+    start_job,
+)
 from gpuform.stacks.rehearsing.points import (
     Interruption,
+    LearnedPlan,
     Point,
     PointGroup,
     RequestLost,

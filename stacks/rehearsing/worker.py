@@ -36,12 +36,16 @@ from gpuform.stacks.rehearsing.advice import (
 )
 from gpuform.stacks.rehearsing.drift import ObservedNodes, break_observed_nodes
 from gpuform.stacks.rehearsing.fleet import (
+    JOB_S,
     FleetRecorder,
     FleetState,
     FleetTarget,
     Owner,
+    StartedJob,
+    list_ended_jobs,
     list_lost_data,
     measure_loss,
+    start_job,
     sum_billed_hours,
 )
 from gpuform.stacks.rehearsing.hazards import (
@@ -51,14 +55,6 @@ from gpuform.stacks.rehearsing.hazards import (
     find_credit_loss,
     list_plays,
 )
-from gpuform.stacks.rehearsing.jobs import JOB_S, StartedJob, list_ended_jobs, start_job
-from gpuform.stacks.rehearsing.learned_plan import (
-    LearnedPlan,
-    find_owners,
-    find_prices,
-    find_urns_by_owner,
-    list_differences,
-)
 from gpuform.stacks.rehearsing.player import (
     KillSnapshots,
     PlanPlayer,
@@ -66,7 +62,14 @@ from gpuform.stacks.rehearsing.player import (
     StackRun,
     describe_pending,
 )
-from gpuform.stacks.rehearsing.points import group_points
+from gpuform.stacks.rehearsing.points import (
+    LearnedPlan,
+    find_owners,
+    find_prices,
+    find_urns_by_owner,
+    group_points,
+    list_differences,
+)
 from gpuform.stacks.testing.case_run import CaseRunSpec, CaseStack, serve_emulator
 from gpuform.stacks.testing.events import list_objects
 

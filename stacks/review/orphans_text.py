@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuform.providers.records import Intent
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.values import convert_leaves
-from gpuform.stacks.importing.orphans import Orphan, OrphanReport
+from gpuform.stacks.importing.selection import Orphan, OrphanReport
 from gpuform.stacks.offers import Offers, PricedOffer
 from gpuform.stacks.review.value_text import PLAIN, Paint, counted
 from gpuform.stacks.topology_export.applying import Change, KeyAction

@@ -40,15 +40,15 @@ from gpuform.stacks.operations.runs.callbacks import Message, OperationEvent, Ru
 from gpuform.stacks.operations.runs.options import RunOptions, RunResult, convert_outputs
 from gpuform.stacks.operations.runs.plan_file import mask_plan
 from gpuform.stacks.resource_rules import find_kind
-from gpuform.stacks.testing.cases import list_entries
-from gpuform.stacks.testing.events import CaseEvents, list_objects
-from gpuform.stacks.testing.report import (
+from gpuform.stacks.testing.cases import (
     KILLED,
     ExpandedEntry,
     FinalState,
     ReportedResource,
     RunReport,
+    list_entries,
 )
+from gpuform.stacks.testing.events import CaseEvents, list_objects
 from gpuform.stacks.testing.seeding import (
     SeedError,
     find_last_change,

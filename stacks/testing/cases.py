@@ -1,16 +1,18 @@
-"""Read the test cases of projects, and list the topology entries that a configuration expands.
+"""Read the test cases of projects, and define what the process of a case reports about its run.
 
-`gpuform test` reads cases here; `runner` orders them by `build_chains`.
+`gpuform test` reads cases here; `runner` orders them by `build_chains`. `case_run` builds the
+reports, which are pickled and sent to the process of `gpuform test` to be compared with the
+expectations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from gpuform.schemas.cases_file import CaseInputs, CasesInputs, ExpectInputs
 from gpuform.schemas.errors import EngineError
-from gpuform.stacks.document.checked import read_checked
+from gpuform.schemas.plan import Plan
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
 from gpuform.stacks.document.nodes import (
     MappingNode,
@@ -18,15 +20,84 @@ from gpuform.stacks.document.nodes import (
     find_nearest_node,
     find_node,
 )
+from gpuform.stacks.document.reading import read_checked
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.multi_stack import list_stacks_with_settings
-from gpuform.stacks.testing.report import ExpandedEntry
+from gpuform.stacks.operations.runs.options import OutputValue
 from gpuform.stacks.topology.declarations import Instance, InstanceGroup, ModuleInstance, Repetition
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.planning import plan as plan_topology
 from gpuform.stacks.topology.planning import read_plan_context
 from gpuform.stacks.topology.scope import Scope
+
+KILLED = "killed"
+
+PlatformObjects = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
+"""By platform and kind: `id`, `name` and `status` of each object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedResource:
+    """A resource in the state; `address` is SECTION.NAME, and `outputs` are not encrypted."""
+
+    name: str
+    address: str
+    outputs: Mapping[str, OutputValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandedEntry:
+    """A topology's entry or module in one run, with its instances.
+
+    `absent` are the keys of the instances that `when` left out. `position` is the file and line of
+    the declaration. `is_conditional` is True if the entry has a `when`.
+    """
+
+    address: str
+    position: str
+    instances: tuple[str, ...]
+    absent: tuple[str, ...]
+    is_conditional: bool
+    resource_names: tuple[str, ...] = ()
+    """The names of the entry's resources, also of absent ones; `*` stands for unknown names."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalState:
+    """The stack's resources and outputs and the platforms' objects after a run."""
+
+    resources: Sequence[ReportedResource] = ()
+    outputs: Mapping[str, OutputValue] = field(default_factory=dict)
+    objects: PlatformObjects = field(default_factory=dict)
+    seconds: float = 0.0
+    """How long the run took, by the platform's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """The result of one run of a case."""
+
+    ending: str
+    errors: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    plan: Plan | None = None
+    final_state: FinalState = field(default_factory=FinalState)
+    pending_events: Sequence[int] = ()
+    """The numbers of the events that had not happened when the run ended."""
+    fault_mismatches: Mapping[int, str] = field(default_factory=dict)
+    """By event number: how a fault met requests other than the case says."""
+    failed_events: Mapping[int, str] = field(default_factory=dict)
+    """By event number: why the event could not happen."""
+    initial_names: Sequence[str] = ()
+    """The names and addresses of the resources in the state before the run."""
+    entries: Sequence[ExpandedEntry] | None = None
+    """The entries of the topology; None for a Python program."""
+    case_problems: Sequence[tuple[tuple[str | int, ...], str]] = ()
+    """The path and the message of each invalid field of the case; with any, nothing was tested."""
+    secrets: Sequence[str] = field(default=(), repr=False)
+    """Values to mask in everything that is printed."""
+
 
 FOLDER: Final = "tests"
 """The folder of a project with its test files."""

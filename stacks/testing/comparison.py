@@ -18,8 +18,7 @@ from gpuform.stacks.engine import property_paths
 from gpuform.stacks.operations.runs.options import OutputValue
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.testing.case_run import get_address
-from gpuform.stacks.testing.cases import Case
-from gpuform.stacks.testing.report import KILLED, ReportedResource, RunReport
+from gpuform.stacks.testing.cases import KILLED, Case, ReportedResource, RunReport
 
 _ACTIONS_WITHOUT_CHANGE = ("same", "read", "refresh")
 _MISSING = object()

@@ -24,7 +24,7 @@ from typing import Final
 
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.testing.case_run import CaseRunSpec
-from gpuform.stacks.testing.cases import Case, build_chains
+from gpuform.stacks.testing.cases import Case, ExpandedEntry, RunReport, build_chains
 from gpuform.stacks.testing.comparison import UnmetExpectation, compare_run, get_verdict
 from gpuform.stacks.testing.processes import (
     TIME_LIMIT_S,
@@ -32,7 +32,6 @@ from gpuform.stacks.testing.processes import (
     ProcessRegistry,
     start_fork_server,
 )
-from gpuform.stacks.testing.report import ExpandedEntry, RunReport
 from gpuform.stacks.testing.snapshots import Snapshots
 
 _PORT_RANGE: Final = (20_000, 32_000)

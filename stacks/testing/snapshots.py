@@ -21,9 +21,8 @@ from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.operations.runs.options import OutputValue
 from gpuform.stacks.testing.case_run import get_address
-from gpuform.stacks.testing.cases import Case
+from gpuform.stacks.testing.cases import Case, RunReport
 from gpuform.stacks.testing.comparison import UnmetExpectation, get_verdicts
-from gpuform.stacks.testing.report import RunReport
 from gpuform.stacks.topology.files import format_path
 
 FOLDER: Final = "snapshots"

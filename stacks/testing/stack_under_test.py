@@ -15,9 +15,8 @@ from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.testing import RunEnding
 from gpuform.stacks.testing.case_run import CaseRunSpec
-from gpuform.stacks.testing.cases import describe_missing_settings, merge_defaults
+from gpuform.stacks.testing.cases import RunReport, describe_missing_settings, merge_defaults
 from gpuform.stacks.testing.processes import CaseProcess
-from gpuform.stacks.testing.report import RunReport
 from gpuform.stacks.testing.runner import find_free_ports
 
 _T = TypeVar("_T")

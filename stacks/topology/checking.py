@@ -12,7 +12,6 @@ from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS, OptionsInputs
 from gpuform.schemas.values import UNKNOWN, contains_unknown
-from gpuform.stacks.document.checked import report_problems
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import (
     Entry,
@@ -24,6 +23,7 @@ from gpuform.stacks.document.nodes import (
     list_scalars,
     parse_path,
 )
+from gpuform.stacks.document.reading import report_problems
 from gpuform.stacks.topology.configuration import find_value_problem
 from gpuform.stacks.topology.declarations import MODULES, Instance, ModuleInstance
 from gpuform.stacks.topology.scope import Scope, parse_template

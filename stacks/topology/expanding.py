@@ -202,7 +202,8 @@ def _refuse_same_names(scope: Scope, problems: Diagnostics) -> None:
     """
     first_instances: dict[tuple[str, ...], Repetition[Any]] = {}
     for file_scope in scope.list_scopes():
-        for instance in [*file_scope.list_resources(), *file_scope.list_modules()]:
+        instances: list[Repetition[Any]] = [*file_scope.list_resources()]
+        for instance in [*instances, *file_scope.list_modules()]:
             declared = instance.declaration
             key = (declared.section, getattr(declared, "platform", ""), instance.name)
             other = first_instances.setdefault(key, instance)

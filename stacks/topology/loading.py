@@ -20,7 +20,6 @@ from gpuform.schemas.topology import (
     get_reference_fields,
 )
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.document.checked import report_problems
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import (
     Entry,
@@ -31,6 +30,7 @@ from gpuform.stacks.document.nodes import (
     is_null,
     to_plain_value,
 )
+from gpuform.stacks.document.reading import report_problems
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.configuration import NameRegistry, read_variable
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Inclusion, Topology

@@ -14,7 +14,7 @@ from gpuform.providers.platform import platforms
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN, contains_unknown
-from gpuform.stacks.expressions.filters import METHODS
+from gpuform.stacks.expressions.sandbox import METHODS
 from gpuform.stacks.expressions.template import ExpressionReference
 from gpuform.stacks.expressions.values import ExpressionError
 from gpuform.stacks.topology.configuration import ConfigValue

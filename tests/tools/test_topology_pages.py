@@ -7,7 +7,7 @@ import pytest
 from gpuform.providers.catalog import list_lookups
 from gpuform.providers.platform import list_own_platforms
 from gpuform.schemas.topology import SECTIONS, EntryInputs, OptionsInputs, TopologyInputs
-from gpuform.stacks.expressions.filters import FILTERS, METHODS
+from gpuform.stacks.expressions.sandbox import FILTERS, METHODS
 from gpuform.stacks.lsp.vocabulary import render_yaml_value
 from tools.reference.expressions_page import FILTER_TEXTS, render_expressions_page
 from tools.reference.file_pages import render_topology_page

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from gpuform.providers.catalog import list_lookups, load_lookup
 from gpuform.providers.platform import list_own_platforms
-from gpuform.stacks.expressions.filters import FILTERS, METHODS
+from gpuform.stacks.expressions.sandbox import FILTERS, METHODS
 from gpuform.stacks.expressions.template import parse
 from gpuform.stacks.lsp.vocabulary import render_yaml_value
 from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table

@@ -129,7 +129,7 @@ def orphans(
     """
     from gpuform.providers.values import Redactor  # noqa: PLC0415 - as below
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - as above
-    from gpuform.stacks.importing.orphans import find_orphans  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.importing.selection import find_orphans  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.importing import Account, build_orphan_search  # noqa: PLC0415 - as above
     from gpuform.stacks.review.orphans_text import (  # noqa: PLC0415 - as above
         build_orphans_document,

@@ -159,7 +159,7 @@ def _render_calendar(session: Session, statuses: "list[StackStatus]", form: str)
 
     from gpuform.schemas.agenda import Agenda  # noqa: PLC0415 - as above
     from gpuform.stacks.review.timeline_text import render_agenda, render_icalendar  # noqa: PLC0415
-    from gpuform.stacks.schedule.agenda import sort_agenda  # noqa: PLC0415 - as above
+    from gpuform.stacks.schedule.calendar import sort_agenda  # noqa: PLC0415 - as above
 
     lines = [line for it in statuses if it.status for line in it.status.agenda]
     agenda = Agenda(

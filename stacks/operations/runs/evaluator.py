@@ -51,7 +51,7 @@ from gpuform.stacks.review.differences import (
     find_renames,
 )
 from gpuform.stacks.review.value_text import list_output_changes
-from gpuform.stacks.schedule.agenda import list_agenda_notices
+from gpuform.stacks.schedule.calendar import list_agenda_notices
 from gpuform.stacks.schedule.noticing import list_step_exposures, list_step_notices
 
 

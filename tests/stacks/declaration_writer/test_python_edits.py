@@ -9,7 +9,7 @@ from gpuform.stacks.declaration_writer.declarations import (
     DeclaredReference,
     ResourceEntry,
 )
-from gpuform.stacks.declaration_writer.python_edits import (
+from gpuform.stacks.declaration_writer.edits import (
     ProgramNotEdited,
     add_resources,
     find_resource_calls,

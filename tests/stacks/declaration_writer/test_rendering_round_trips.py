@@ -14,9 +14,9 @@ from gpuform.stacks.declaration_writer.declarations import (
     InterpolatedText,
     ResourceEntry,
 )
+from gpuform.stacks.declaration_writer.edits import add_entries
 from gpuform.stacks.declaration_writer.python_program import render_literal, render_statement
 from gpuform.stacks.declaration_writer.topology_yaml import render_scalar, render_topology
-from gpuform.stacks.declaration_writer.yaml_edits import add_entries
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import read_text

@@ -10,7 +10,7 @@ from gpuform.stacks.declaration_writer.declarations import (
     DeclaredReference,
     ResourceEntry,
 )
-from gpuform.stacks.declaration_writer.yaml_edits import FileNotEdited, add_entries, remove_option
+from gpuform.stacks.declaration_writer.edits import FileNotEdited, add_entries, remove_option
 
 VOLUME = ResourceEntry(
     "shared_volumes",

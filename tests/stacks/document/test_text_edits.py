@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.stacks.declaration_writer.declarations import ConfigEntry, Declarations
-from gpuform.stacks.declaration_writer.yaml_edits import add_entries
+from gpuform.stacks.declaration_writer.edits import add_entries
 from gpuform.stacks.document.text_edits import find_item, find_member, remove_spans
 from gpuform.stacks.engine.project.yaml_text import remove_entry, set_entry
 

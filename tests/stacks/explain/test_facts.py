@@ -9,7 +9,7 @@ from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.stacks_plan import RunLog
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import HistoryEntry
-from gpuform.stacks.explain.figures import compute_costs, list_figures, list_repairs
+from gpuform.stacks.explain.explanation import compute_costs, list_figures, list_repairs
 from gpuform.stacks.explain.recorded_runs import ObjectKey, RecordedRun, StoredObject
 from gpuform.stacks.pricing import Price, PriceBook, list_entry_nodes
 

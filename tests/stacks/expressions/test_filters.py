@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.expressions.filters import FILTERS, METHODS
+from gpuform.stacks.expressions.sandbox import FILTERS, METHODS
 from gpuform.stacks.expressions.template import parse
 from gpuform.stacks.expressions.values import ExpressionError
 

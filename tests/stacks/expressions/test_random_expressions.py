@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuform.stacks.expressions.filters import FILTERS, METHODS
-from gpuform.stacks.expressions.sandbox import SANDBOX, Function
+from gpuform.stacks.expressions.sandbox import FILTERS, METHODS, SANDBOX, Function
 from gpuform.stacks.expressions.template import parse
 from gpuform.stacks.expressions.values import ExpressionError
 

@@ -15,9 +15,8 @@ from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.operations.runs.callbacks import RunStarted
 from gpuform.stacks.rehearsing.fleet import FleetRecorder, FleetState, Owner
 from gpuform.stacks.rehearsing.hazards import list_plays
-from gpuform.stacks.rehearsing.learned_plan import LearnedPlan
 from gpuform.stacks.rehearsing.player import PlayedRun
-from gpuform.stacks.rehearsing.points import Point, RequestObserver, group_points
+from gpuform.stacks.rehearsing.points import LearnedPlan, Point, RequestObserver, group_points
 from gpuform.stacks.rehearsing.sealed_states import choose_changes
 from gpuform.stacks.rehearsing.worker import ShareRehearsal, assign_shares
 

@@ -17,7 +17,7 @@ from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.resource_rules import check_reservations
 from gpuform.stacks.review.timeline_text import render_agenda, render_icalendar
-from gpuform.stacks.schedule.agenda import list_agenda, list_agenda_notices
+from gpuform.stacks.schedule.calendar import list_agenda, list_agenda_notices
 
 NOW = 1_800_000_000.0
 MADE = datetime.fromtimestamp(NOW, UTC).isoformat()

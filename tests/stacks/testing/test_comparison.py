@@ -6,10 +6,9 @@ from textwrap import indent
 import pytest
 
 from gpuform.stacks.testing.case_run import CaseRunSpec
-from gpuform.stacks.testing.cases import read_cases
+from gpuform.stacks.testing.cases import RunReport, read_cases
 from gpuform.stacks.testing.comparison import compare_run, format_duration, matches_expected
 from gpuform.stacks.testing.processes import CaseProcess
-from gpuform.stacks.testing.report import RunReport
 from gpuform.stacks.testing.runner import find_free_ports
 
 from .conftest import GATES, PRICES, TOPOLOGY
