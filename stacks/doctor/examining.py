@@ -12,8 +12,8 @@ from pathlib import Path
 from gpuform.providers.environment import read_environment
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intent
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.config_keys import ConfigKeys
-from gpuform.stacks.doctor import examining as stacks
 from gpuform.stacks.doctor.findings import Examination, Finding, Level, build_failure
 from gpuform.stacks.doctor.machine_and_platforms import (
     PLATFORMS,
@@ -156,21 +156,21 @@ def _examine_stack(
     if not stack_name or stack_name not in names:
         examination.findings.append(_build_no_stack_finding(stack_name, names))
         return {}
-    examined_stack = stacks.ExaminedStack(project, backend, stack_name, environ)
+    examined_stack = ExaminedStack(project, backend, stack_name, environ)
     area = examined_stack.area
-    examination.add_findings(area, lambda: stacks.find_locks(examined_stack))
-    examination.add_findings(area, lambda: stacks.find_unfinished_work(examined_stack))
-    examination.add_findings(area, lambda: stacks.find_local_state(examined_stack))
-    state = examination.get_or_report(area, lambda: stacks.read_state(examined_stack))
+    examination.add_findings(area, lambda: find_locks(examined_stack))
+    examination.add_findings(area, lambda: find_unfinished_work(examined_stack))
+    examination.add_findings(area, lambda: find_local_state(examined_stack))
+    state = examination.get_or_report(area, lambda: read_state(examined_stack))
     if state is not None:
-        examination.add_findings(area, lambda: stacks.check_state(examined_stack, state))
+        examination.add_findings(area, lambda: check_state(examined_stack, state))
         # Credentials of a platform that only the state names are needed for a destroy.
-        used_platforms.update(stacks.list_used_platforms(state))
-    settings = examination.get_or_report(area, lambda: stacks.load_settings(examined_stack))
+        used_platforms.update(list_used_platforms(state))
+    settings = examination.get_or_report(area, lambda: load_settings(examined_stack))
     if settings is None:
         return {}
-    examination.add_findings(area, lambda: stacks.find_plaintext_secrets(examined_stack, settings))
-    crypter = examination.get_or_report(area, lambda: stacks.open_secrets(examined_stack, settings))
+    examination.add_findings(area, lambda: find_plaintext_secrets(examined_stack, settings))
+    crypter = examination.get_or_report(area, lambda: open_secrets(examined_stack, settings))
     if crypter is None:
         return {}
     program_config = examination.get_or_report(area, lambda: settings.build_program_config(crypter))
@@ -180,7 +180,7 @@ def _examine_stack(
     # Findings so far and later ones may repeat secret values: they are masked at the end.
     examination.secrets += (values[key] for key in secret_keys)
     examination.add_findings(
-        area, lambda: stacks.report_configuration(examined_stack, crypter, values, len(secret_keys))
+        area, lambda: report_configuration(examined_stack, crypter, values, len(secret_keys))
     )
     return values
 
