@@ -1,5 +1,11 @@
-"""One platform at a time: lifecycles and clients, as Pulumi resources. `Provider` is an account."""
+"""One platform at a time: lifecycles and clients, as Pulumi resources. `Provider` is an account.
 
+Modules that start a process call `collect_less_garbage` before they import others, because half of
+the garbage collector's looks come with the imports.
+"""
+
+import atexit
+import gc
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,3 +21,19 @@ def __getattr__(name: str) -> Any:
     from gpuform.providers.resource import Provider  # noqa: PLC0415 - as above
 
     return Provider
+
+
+COLLECTION_THRESHOLDS = (100_000, 20, 50)
+"""Thresholds of Python's garbage collector, whose own are (700, 10, 10).
+
+A program of thousands of resources makes millions of objects that live as long as the run.
+Examining them again and again takes half of the time of a run, and the imports of a command alone
+make 200,000.
+"""
+
+
+def collect_less_garbage() -> None:
+    """Raise the thresholds of this process, and spare it the look at all objects at its end."""
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
+    # That look takes a quarter of the time of a short command.
+    atexit.register(gc.freeze)

@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 from pulumi.dynamic import ReadResult
 
+from gpuform.providers.catalog import list_existing_objects
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.offering import list_existing_objects
+from gpuform.providers.lifecycle.traits import Properties
 from gpuform.providers.operations import Settings
-from gpuform.providers.properties import Properties
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.rules import get_field_rules
 

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.providers.offering import (
+from gpuform.providers.catalog import (
     GPU_TYPE,
     SERVER_TYPE,
     Offer,
@@ -19,6 +18,7 @@ from gpuform.providers.offering import (
     list_offers,
     list_platforms_with_offers,
 )
+from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.operations import Settings
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.errors import EngineError

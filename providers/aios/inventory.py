@@ -1,6 +1,6 @@
 """List the cluster records of an AIOS registry, for commands and for programs.
 
-`providers.offering` calls `list_existing_objects` to compare a platform with the states of stacks,
+`providers.catalog` calls `list_existing_objects` to compare a platform with the states of stacks,
 and programs call `clusters`.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuform.providers.aios.client import Envelope, get_client
-from gpuform.providers.offering import ExistingObject
+from gpuform.providers.catalog import ExistingObject
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.wire import Cluster

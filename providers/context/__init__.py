@@ -3,25 +3,15 @@
 The engine and the plugin create contexts; lifecycles and clients read `get_current_context`.
 """
 
-from gpuform.providers.context.clock import (
-    CLOCK_VARIABLE,
-    EMULATOR_VARIABLE,
-    Clock,
-    OtherEmulator,
-    SystemClock,
-    create_wsgi_transport,
-    find_emulator,
-    find_mounted_transport,
-    get_clock,
-    get_trust,
-    mount_transport,
-    synchronize_clock,
-)
 from gpuform.providers.context.polling import (
+    CAPACITY_ROUND_S,
     TRANSIENT_ERRORS,
     PollResult,
     PollSchedule,
+    build_capacity_error,
     format_duration,
+    parse_wait_seconds,
+    try_until_capacity,
     wait_until_done,
     wait_until_gone,
 )
@@ -40,16 +30,29 @@ from gpuform.providers.context.provider_context import (
     write_trace,
 )
 from gpuform.providers.context.run_context import (
+    CLOCK_VARIABLE,
+    EMULATOR_VARIABLE,
     READS_ONLY,
+    Clock,
+    OtherEmulator,
     RunContext,
+    SystemClock,
     create_thread_pool,
+    create_wsgi_transport,
+    find_emulator,
+    find_mounted_transport,
+    get_clock,
+    get_trust,
+    mount_transport,
     read_run_context,
+    synchronize_clock,
     use_run_context,
 )
 from gpuform.providers.context.stock_host import adapt_to_stock_host
 from gpuform.providers.context.telemetry import is_exported, trace_run
 
 __all__ = [
+    "CAPACITY_ROUND_S",
     "CLOCK_VARIABLE",
     "EMULATOR_VARIABLE",
     "FOLDER",
@@ -66,6 +69,7 @@ __all__ = [
     "RunContext",
     "SystemClock",
     "adapt_to_stock_host",
+    "build_capacity_error",
     "create_hosted_context",
     "create_thread_pool",
     "create_wsgi_transport",
@@ -79,10 +83,12 @@ __all__ = [
     "get_trust",
     "is_exported",
     "mount_transport",
+    "parse_wait_seconds",
     "read_run_context",
     "synchronize_clock",
     "trace_run",
     "trace_span",
+    "try_until_capacity",
     "use_context",
     "use_run_context",
     "wait_until_done",

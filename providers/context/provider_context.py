@@ -32,8 +32,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from gpuform.providers.context import stock_host
-from gpuform.providers.context.clock import Clock, SystemClock
-from gpuform.providers.context.run_context import READS_ONLY, RunContext, read_run_context
+from gpuform.providers.context.run_context import (
+    READS_ONLY,
+    Clock,
+    RunContext,
+    SystemClock,
+    read_run_context,
+)
 from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
 from gpuform.providers.records import FolderRecords, Intents, Target
 from gpuform.providers.values import collect_texts, get_redactor

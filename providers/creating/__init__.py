@@ -3,12 +3,6 @@
 Lifecycles of kinds that a platform creates call `create_once`.
 """
 
-from gpuform.providers.creating.capacity import (
-    ROUND,
-    build_capacity_error,
-    parse_wait_seconds,
-    try_until_capacity,
-)
 from gpuform.providers.creating.creating import (
     SEARCH_INTERVAL_S,
     Attempt,
@@ -35,14 +29,12 @@ from gpuform.providers.records import PROPAGATION_TIME_S
 __all__ = [
     "CLOCK_SKEW_S",
     "PROPAGATION_TIME_S",
-    "ROUND",
     "SEARCH_INTERVAL_S",
     "Attempt",
     "Candidate",
     "Creation",
     "TimedIntent",
     "build_adoption_question",
-    "build_capacity_error",
     "build_name_taken_error",
     "compute_remaining_propagation_s",
     "create_once",
@@ -51,8 +43,6 @@ __all__ = [
     "is_refusal",
     "judge_candidates",
     "may_equal_sent_value",
-    "parse_wait_seconds",
     "redact_sent_properties",
     "require_absence",
-    "try_until_capacity",
 ]

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers.context import TRANSIENT_ERRORS, ProviderContext
-from gpuform.providers.creating.capacity import try_until_capacity
+from gpuform.providers.context.polling import try_until_capacity
 from gpuform.providers.creating.evidence import (
     CLOCK_SKEW_S,
     Candidate,

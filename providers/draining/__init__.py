@@ -11,12 +11,13 @@ from gpuform.providers.draining.drain_operation import (
     finish_drain,
     undo_drain,
 )
-from gpuform.providers.draining.removals import Worker, find_name_problems
 from gpuform.providers.draining.schedulers import (
     ScheduledNode,
     Scheduler,
     SlurmOnKubernetes,
+    Worker,
     call_interruptibly,
+    find_name_problems,
 )
 
 __all__ = [

@@ -30,18 +30,16 @@ from gpuform.providers.context import (
     format_duration,
     wait_until_done,
 )
-from gpuform.providers.draining.removals import (
+from gpuform.providers.draining.schedulers import (
+    UNDO_GRACE_S,
     NodeRemoval,
+    ScheduledNode,
+    Scheduler,
     Worker,
+    call_interruptibly,
     choose_removals,
     find_name_problems,
     match_nodes,
-)
-from gpuform.providers.draining.schedulers import (
-    UNDO_GRACE_S,
-    ScheduledNode,
-    Scheduler,
-    call_interruptibly,
 )
 from gpuform.providers.errors import (
     ApiError,

@@ -7,9 +7,9 @@ GpuformError if Lens does not answer, or answers with an error, which has Lens's
 
 from collections.abc import Collection, Mapping, Sequence
 
+from gpuform.providers.catalog import ExistingObject
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import PAGE_SIZE, LensClient, get_client
-from gpuform.providers.offering import ExistingObject
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.schemas.lens.conditions import Capacity, to_celsius
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview

@@ -9,11 +9,10 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers import lifetime
-from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.lifecycle.traits import Properties, Traits
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.providers.properties import Properties
 from gpuform.providers.repairing import build_repair_changes
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange, requires_action
 from gpuform.schemas.changes import compute_changes as field_changes

@@ -17,11 +17,10 @@ from gpuform.providers.context import (
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady, UnknownOutcome
 from gpuform.providers.evidence import FORGET_OBJECT, Observation, require_evidence
 from gpuform.providers.lifecycle.comparing import apply_running_hours, extract_inputs
-from gpuform.providers.lifecycle.traits import Traits, extract_outputs
+from gpuform.providers.lifecycle.traits import Properties, Traits, extract_outputs
 from gpuform.providers.operations import ForeignObjectLookup, Observed, ResourceOperations
 from gpuform.providers.permissions import Permission
 from gpuform.providers.plugin.interrupted_creates import refuse_incomplete_destroy
-from gpuform.providers.properties import Properties
 from gpuform.providers.records import PROPAGATION_TIME_S
 from gpuform.schemas.changes import find_refused_changes
 

@@ -51,7 +51,13 @@ from gpuform.providers.lifecycle.guarding import (
     require_foreign_deletion_permission,
     wait_and_build_outputs,
 )
-from gpuform.providers.lifecycle.traits import Traits, extract_outputs
+from gpuform.providers.lifecycle.traits import (
+    Properties,
+    Traits,
+    extract_outputs,
+    to_properties,
+    to_pulumi,
+)
 from gpuform.providers.operations import (
     ForeignObjectLookup,
     NodeRemovalOperations,
@@ -59,7 +65,6 @@ from gpuform.providers.operations import (
     Settings,
 )
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.providers.properties import Properties, to_properties, to_pulumi
 from gpuform.providers.records import PROPAGATION_TIME_S, Drains
 from gpuform.schemas.changes import (
     FieldChange,

@@ -7,7 +7,7 @@ what an imported library prints, is sent to standard error.
 import os
 import sys
 
-from gpuform.providers.garbage_collection import collect_less_garbage
+from gpuform.providers import collect_less_garbage
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ from gpuform.providers.catalog import list_lookups, load_lifecycle_class, load_l
 from gpuform.providers.context import read_run_context
 from gpuform.providers.errors import GpuformError, UnsupportedKind
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle.traits import Properties
 from gpuform.providers.operations import Settings, use_lookup_settings
 from gpuform.providers.platform import FORM_CONFIG, PACKAGE, list_settings, platforms
-from gpuform.providers.properties import Properties
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.values import UNKNOWN, convert_leaves

@@ -16,7 +16,7 @@ from pulumi.runtime.proto import provider_pb2, status_pb2
 
 from gpuform.providers import values
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.properties import Properties
+from gpuform.providers.lifecycle.traits import Properties
 from gpuform.providers.values import ResourceReference, Secret
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.values import Unknown, convert_leaves

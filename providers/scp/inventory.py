@@ -1,6 +1,6 @@
 """List what an account of SCP has and is offered in a region, for commands and for programs.
 
-`providers.offering` calls `list_existing_objects` for every region's address. A pool is gpuform's:
+`providers.catalog` calls `list_existing_objects` for every region's address. A pool is gpuform's:
 nodes of one fabric whose names begin alike, `PREFIX-KEY`.
 
 Programs and expressions call the other functions. The credentials are those of the environment,
@@ -12,7 +12,7 @@ platform does not answer, or refuses.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuform.providers.offering import ExistingObject
+from gpuform.providers.catalog import ExistingObject
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.providers.scp.nodes import is_terminating

@@ -15,7 +15,12 @@ from pydantic import ValidationError
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import NotFound
-from gpuform.providers.properties import EXPIRES, find_text, list_member_names, list_unknown_fields
+from gpuform.providers.lifecycle.traits import (
+    EXPIRES,
+    find_text,
+    list_member_names,
+    list_unknown_fields,
+)
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import DeclaredNode
 from gpuform.providers.scp.pool import (

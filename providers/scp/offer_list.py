@@ -1,12 +1,12 @@
 """List what SCP offers: images, server types and their stock, and the vendor's node pools.
 
-`providers.offering` calls `list_offers` for overviews of all platforms.
+`providers.catalog` calls `list_offers` for overviews of all platforms.
 """
 
 from collections.abc import Iterator, Sequence
 
+from gpuform.providers.catalog import IMAGE, NODE_POOL, REGION, SERVER_TYPE, Offer
 from gpuform.providers.errors import InvalidRequest
-from gpuform.providers.offering import IMAGE, NODE_POOL, REGION, SERVER_TYPE, Offer
 from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import ScpClient, find_default_region, get_client
 from gpuform.providers.scp.offers import AVAILABLE

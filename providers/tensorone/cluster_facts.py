@@ -16,9 +16,7 @@ from typing import Any, Final
 from gpuform.providers.context import get_run_context
 from gpuform.providers.environment import Live
 from gpuform.providers.errors import NotFound
-from gpuform.providers.lifetime import format_moment, format_remaining_time, is_idleness_cause
-from gpuform.providers.permissions import Permission
-from gpuform.providers.properties import (
+from gpuform.providers.lifecycle.traits import (
     EXPIRES,
     extract_placement,
     find_number,
@@ -26,6 +24,8 @@ from gpuform.providers.properties import (
     list_member_names,
     list_unknown_fields,
 )
+from gpuform.providers.lifetime import format_moment, format_remaining_time, is_idleness_cause
+from gpuform.providers.permissions import Permission
 from gpuform.providers.tensorone.client import TensorOneClient
 from gpuform.schemas.access import Access, Host, Port, is_valid_host, is_valid_user
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange

@@ -1,6 +1,6 @@
 """List the clusters of a TensorOne account, for commands and for Pulumi programs.
 
-`gpuform.providers.offering` calls `list_existing_objects` to compare an account with the states of
+`gpuform.providers.catalog` calls `list_existing_objects` to compare an account with the states of
 stacks, and Pulumi programs call the other functions. Credentials come from the environment, then
 from the running program's configuration (`tensorone:apiKey`). Every function raises GpuformError
 when the platform does not answer.
@@ -9,8 +9,8 @@ when the platform does not answer.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from gpuform.providers.catalog import ExistingObject
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.offering import ExistingObject
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.providers.tensorone.client import get_client
 from gpuform.schemas.tensorone import wire

@@ -6,7 +6,7 @@ TensorOne's API has no such lists: both are from its documentation ('Create Clus
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from gpuform.providers.offering import GPU_TYPE, REGION, Offer
+from gpuform.providers.catalog import GPU_TYPE, REGION, Offer
 from gpuform.providers.operations import Settings
 from gpuform.schemas.tensorone.inputs import GpuType, Region
 

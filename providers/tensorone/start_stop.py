@@ -7,8 +7,13 @@ Cores, memory, GPUs, storage and image change at a start only, and a start resto
 
 from collections.abc import Iterable
 
-from gpuform.providers.context import ProviderContext, format_duration
-from gpuform.providers.creating import ROUND, build_capacity_error, parse_wait_seconds
+from gpuform.providers.context import (
+    CAPACITY_ROUND_S,
+    ProviderContext,
+    build_capacity_error,
+    format_duration,
+    parse_wait_seconds,
+)
 from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops
@@ -60,7 +65,9 @@ class StartStopSequence:
         step = self._choose_next_step(cluster)
         request = (step or "", cluster.status_details.last_status_change)
         now = self._context.clock.now()
-        resend_after_s = ROUND if self._short_of_capacity_since is not None else RESEND_AFTER_S
+        resend_after_s = (
+            CAPACITY_ROUND_S if self._short_of_capacity_since is not None else RESEND_AFTER_S
+        )
         # a cached answer may show the status from before the request: the same request is not sent
         # again at once
         if step is None or (

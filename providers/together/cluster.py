@@ -13,18 +13,13 @@ from gpuform.providers.context import (
     PollResult,
     PollSchedule,
     ProviderContext,
+    build_capacity_error,
+    parse_wait_seconds,
+    try_until_capacity,
     wait_until_done,
     wait_until_gone,
 )
-from gpuform.providers.creating import (
-    Attempt,
-    Candidate,
-    Creation,
-    build_capacity_error,
-    create_once,
-    parse_wait_seconds,
-    try_until_capacity,
-)
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
 from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import KindHooks, Lifecycle

@@ -21,15 +21,15 @@ Together reports a cluster's region, and each worker's host name and name in Slu
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from gpuform.providers.lifetime import format_moment
-from gpuform.providers.operations import Guard
-from gpuform.providers.permissions import Permission
-from gpuform.providers.properties import (
+from gpuform.providers.lifecycle.traits import (
     extract_placement,
     find_number,
     find_text,
     list_unknown_fields,
 )
+from gpuform.providers.lifetime import format_moment
+from gpuform.providers.operations import Guard
+from gpuform.providers.permissions import Permission
 from gpuform.schemas.access import Access, Host, is_valid_jump_host
 from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.policies.lifetime import has_expiry

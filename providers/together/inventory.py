@@ -1,6 +1,6 @@
 """List the clusters and shared volumes of Together, for commands and for Pulumi programs.
 
-`gpuform.providers.offering` calls `list_existing_objects` to compare an account with the states of
+`gpuform.providers.catalog` calls `list_existing_objects` to compare an account with the states of
 stacks, and programs call `clusters` and `volumes`. Credentials come from the environment, then from
 the running program's configuration (`together:apiKey`). Every function raises GpuformError when the
 platform does not answer.
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
-from gpuform.providers.offering import ExistingObject
+from gpuform.providers.catalog import ExistingObject
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.providers.together.client import get_client
 from gpuform.providers.together.regions import get_default_project

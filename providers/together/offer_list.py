@@ -6,7 +6,7 @@ Regions").
 
 from collections.abc import Iterator, Sequence
 
-from gpuform.providers.offering import DRIVER, GPU_TYPE, REGION, Offer
+from gpuform.providers.catalog import DRIVER, GPU_TYPE, REGION, Offer
 from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import get_client
 from gpuform.schemas.together.drivers import format_driver_version

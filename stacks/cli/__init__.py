@@ -10,7 +10,7 @@ import signal
 import sys
 from types import FrameType
 
-from gpuform.providers.garbage_collection import collect_less_garbage
+from gpuform.providers import collect_less_garbage
 
 SWITCH_INTERVAL_S = 0.03
 """Seconds after which a thread lets another one run; Python's own value is 0.005.

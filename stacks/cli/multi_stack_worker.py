@@ -5,7 +5,7 @@ stack's project. Tasks and answers come on stdin, messages go to stdout. Everyth
 a program prints goes to stderr.
 """
 
-from gpuform.providers.garbage_collection import collect_less_garbage
+from gpuform.providers import collect_less_garbage
 
 # Before the other imports, which make most of the objects. The command line imports this module for
 # its name alone.

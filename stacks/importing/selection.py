@@ -12,14 +12,15 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from gpuform.providers import importing
-from gpuform.providers.catalog import list_kinds, load_lifecycle_class
-from gpuform.providers.context import get_run_context
-from gpuform.providers.errors import GpuformError, MissingCredentials, UnsupportedKind
-from gpuform.providers.offering import (
+from gpuform.providers.catalog import (
     ExistingObject,
     list_existing_objects,
+    list_kinds,
     list_platforms_with_objects,
+    load_lifecycle_class,
 )
+from gpuform.providers.context import get_run_context
+from gpuform.providers.errors import GpuformError, MissingCredentials, UnsupportedKind
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intent
 from gpuform.schemas.checking import find_nearest_name

@@ -14,8 +14,7 @@ from pathlib import Path
 from time import time
 from typing import Final
 
-from gpuform.providers.catalog import require_platform
-from gpuform.providers.offering import list_existing_objects
+from gpuform.providers.catalog import list_existing_objects, require_platform
 from gpuform.providers.operations import Settings
 from gpuform.providers.values import Redactor
 from gpuform.schemas.errors import EngineError

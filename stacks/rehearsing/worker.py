@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuform.providers import collect_less_garbage
 from gpuform.providers.emulator.server import Server
-from gpuform.providers.garbage_collection import collect_less_garbage
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import (

@@ -7,7 +7,7 @@ HTTP, and derives the key of the cases' secrets. The fork server imports it (see
 # ruff: noqa: E402, F401 - imported only so that no case has to, and only then
 import gc
 
-from gpuform.providers.garbage_collection import collect_less_garbage
+from gpuform.providers import collect_less_garbage
 
 collect_less_garbage()
 import cryptography.hazmat.primitives.ciphers.aead

@@ -13,7 +13,7 @@ from support.platforms.emulated_scp import build_variables
 from support.topologies.declarations import CLUSTER
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.client.connection import Connection

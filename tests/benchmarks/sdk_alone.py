@@ -19,7 +19,7 @@ from pulumi.runtime import settings
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 from pulumi.runtime.stack import run_in_stack
 
-from gpuform.providers.garbage_collection import COLLECTION_THRESHOLDS
+from gpuform.providers import COLLECTION_THRESHOLDS
 from gpuform.stacks.engine.sdk_patches import PATCHES
 
 FEATURES = (

@@ -49,7 +49,7 @@ from support.servers.bucket_server import KEYS
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
 from gpuform.providers.catalog import load_resource_class
-from gpuform.providers.context.clock import create_wsgi_transport, mount_transport
+from gpuform.providers.context.run_context import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment

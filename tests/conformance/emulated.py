@@ -18,7 +18,7 @@ from processes.limits import LAST_RESORT
 from support.platforms.emulator_hooks import rewrite_answers, watch_requests
 
 from gpuform.providers.context import get_clock
-from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms

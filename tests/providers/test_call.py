@@ -18,7 +18,7 @@ from gpuform.providers.context import (
     get_current_context,
     use_context,
 )
-from gpuform.providers.context.clock import EmulatorClock, mount_transport
+from gpuform.providers.context.run_context import EmulatorClock, mount_transport
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import Cancelled, Unreachable
 

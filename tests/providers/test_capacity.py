@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.creating.capacity import (
+from gpuform.providers.context.polling import (
     build_capacity_error,
     parse_wait_seconds,
     try_until_capacity,

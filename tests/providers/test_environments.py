@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.context import ProviderContext, SystemClock
-from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.environment import (
     StackEnvironment,

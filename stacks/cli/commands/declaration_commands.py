@@ -454,7 +454,7 @@ def _check_import_options(options: ImportOptions) -> None:
         if any(object_names):
             raise click.UsageError("--all cannot be combined with TYPE, NAME and ID")
         if not options.platform:
-            from gpuform.providers.offering import list_platforms_with_objects  # noqa: PLC0415 - not for help
+            from gpuform.providers.catalog import list_platforms_with_objects  # noqa: PLC0415 - not for help
 
             *names, last_name = list_platforms_with_objects()
             raise click.UsageError(

@@ -15,7 +15,7 @@ from gpuform.stacks.cli.session import Session, add_stack_flags, open_session
 from gpuform.stacks.operations.opening.emulator import run_emulator
 
 if TYPE_CHECKING:
-    from gpuform.providers.offering import Offer
+    from gpuform.providers.catalog import Offer
     from gpuform.stacks.operations.importing import Account
 
 

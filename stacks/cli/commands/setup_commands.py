@@ -43,9 +43,9 @@ def install() -> None:
       gpuform plugin install
       PULUMI_HOME=/opt/pulumi gpuform plugin install
     """
-    from gpuform.providers.plugin import installing  # noqa: PLC0415 - not for help
+    from gpuform.providers.plugin import locations  # noqa: PLC0415 - not for help
 
-    installation = installing.install(os.environ)
+    installation = locations.install(os.environ)
     state = "is installed" if installation.changed else "is installed already"
     click.echo(f"gpuform {installation.plugin.version} {state}: {installation.plugin.folder}")
     # Pulumi takes the newest version, not the one installed last.
@@ -73,9 +73,9 @@ def remove_plugin(version: str | None) -> int:
       gpuform plugin uninstall 0.1.0
       gpuform plugin uninstall
     """
-    from gpuform.providers.plugin import installing  # noqa: PLC0415 - not for help
+    from gpuform.providers.plugin import locations  # noqa: PLC0415 - not for help
 
-    removed = installing.uninstall(os.environ, version)
+    removed = locations.uninstall(os.environ, version)
     for plugin_version in removed:
         click.echo(f"removed {plugin_version.folder}")
     if removed:

@@ -12,7 +12,11 @@ from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.gpu_node import GpuNodeLifecycle
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import EmulatorClock, create_wsgi_transport, mount_transport
+from gpuform.providers.context.run_context import (
+    EmulatorClock,
+    create_wsgi_transport,
+    mount_transport,
+)
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store

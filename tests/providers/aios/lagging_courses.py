@@ -15,7 +15,7 @@ from support.platforms.aios_document import DECLARED
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.gpu_node import GpuNodeLifecycle
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import mount_transport
+from gpuform.providers.context.run_context import mount_transport
 from gpuform.providers.errors import AdoptionQuestion, GpuformError
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.schemas.aios.documents import node_to_entry

@@ -13,7 +13,7 @@ from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.records import SENT_EVIDENCE, compare_properties
 from gpuform.providers.context import use_context
-from gpuform.providers.context.clock import mount_transport
+from gpuform.providers.context.run_context import mount_transport
 from gpuform.providers.errors import GpuformError
 
 from .lagging_courses import EAST, NODE, RECORD, WEST, Course, Stack, build_entry

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client

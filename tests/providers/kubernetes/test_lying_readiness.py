@@ -12,7 +12,7 @@ import pytest
 from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import Clock
+from gpuform.providers.context.run_context import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.http import build_path
 from gpuform.providers.operations import Settings

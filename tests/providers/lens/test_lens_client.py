@@ -9,7 +9,7 @@ import pytest
 from support.platforms.lens_document import CONSUMERS, ERROR, HEATMAP, OVERVIEW, pair_with_types
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import mount_transport
+from gpuform.providers.context.run_context import mount_transport
 from gpuform.providers.errors import InvalidRequest, MissingCredentials, ServerError
 from gpuform.providers.lens import capacity, get_consumers, get_heatmap, get_overview
 from gpuform.providers.lens.client import LensClient, get_client, is_configured

@@ -11,7 +11,7 @@ from support.clocks.fake_clock import FakeClock
 from support.platforms.lens_document import HEATMAP, OVERVIEW
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import mount_transport
+from gpuform.providers.context.run_context import mount_transport
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import LensClient
 from gpuform.providers.lens.health_gate import HealthGateLifecycle

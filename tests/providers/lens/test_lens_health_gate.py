@@ -10,7 +10,11 @@ from support.platforms.lens_document import HEATMAP, OVERVIEW
 from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import EmulatorClock, create_wsgi_transport, mount_transport
+from gpuform.providers.context.run_context import (
+    EmulatorClock,
+    create_wsgi_transport,
+    mount_transport,
+)
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store

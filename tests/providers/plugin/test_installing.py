@@ -9,14 +9,15 @@ import pytest
 from processes.limits import LAST_RESORT
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.plugin import installing, locations
-from gpuform.providers.plugin.installing import install, uninstall
+from gpuform.providers.plugin import locations
 from gpuform.providers.plugin.locations import (
     InstalledPlugin,
     build_launcher,
     find_interpreter,
     get_plugin_version,
     get_plugins_folder,
+    install,
+    uninstall,
 )
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="shell scripts")
@@ -101,7 +102,7 @@ def test_an_interrupted_install_is_marked_as_incomplete(
 @pytest.mark.slow
 @POSIX
 def test_simultaneous_installs_all_succeed(environ: dict[str, str]) -> None:
-    code = "import os; from gpuform.providers.plugin.installing import install; install(os.environ)"
+    code = "import os; from gpuform.providers.plugin.locations import install; install(os.environ)"
     started = [
         subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **environ})
         for _ in range(3)
@@ -232,7 +233,7 @@ def test_a_launcher_starts_its_interpreter(name: str, tmp_path: Path) -> None:
 def test_on_windows_install_prefers_pips_program(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installing, "WINDOWS", True)
+    monkeypatch.setattr(locations, "WINDOWS", True)
     python = tmp_path / "Scripts" / "python.exe"
     python.parent.mkdir()
     plugin = install(environ, python).plugin

@@ -9,7 +9,7 @@ import pytest
 from gpuform.providers.emulator.scp.catalogue import PRODUCTS
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.properties import to_properties, to_pulumi
+from gpuform.providers.lifecycle.traits import to_properties, to_pulumi
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle

@@ -9,7 +9,7 @@ from support.schedulers.emulated_slurm import SlurmCluster, create_slurm_cluster
 from support.schedulers.real_slurm import MISSING_PROGRAMS, Slurm, run_slurm
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.operations import Settings

@@ -9,7 +9,7 @@ import pytest
 from support.schedulers.emulated_slurm import NODES, SlurmCluster, create_slurm_cluster
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client

@@ -11,7 +11,11 @@ import httpx
 import pytest
 
 from gpuform.providers.context import Clock, ProviderContext, use_context
-from gpuform.providers.context.clock import EmulatorClock, create_wsgi_transport, mount_transport
+from gpuform.providers.context.run_context import (
+    EmulatorClock,
+    create_wsgi_transport,
+    mount_transport,
+)
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock as VirtualClock
 from gpuform.providers.emulator.server import environment

@@ -1,6 +1,6 @@
 """List the clusters that exist in an account of Nimbus."""
 
-from gpuform.providers.offering import ExistingObject
+from gpuform.providers.catalog import ExistingObject
 from gpuform.providers.operations import Settings
 from nimbus.client import get_client
 

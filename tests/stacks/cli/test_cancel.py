@@ -107,7 +107,7 @@ def test_a_command_with_lock_timeout_waits_for_the_lock(
         slept.append(seconds)
         lock_holder.communicate("")
 
-    monkeypatch.setattr("gpuform.providers.context.clock.SystemClock.sleep", sleep)
+    monkeypatch.setattr("gpuform.providers.context.run_context.SystemClock.sleep", sleep)
     ran = dev("destroy", "--yes", "--skip-preview", "--lock-timeout", "10m")
     assert ran.code == 0
     assert slept[0] == 0.05

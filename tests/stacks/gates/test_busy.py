@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import mount_transport
+from gpuform.providers.context.run_context import mount_transport
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.properties import to_properties
+from gpuform.providers.lifecycle.traits import to_properties
 from gpuform.providers.values import UNKNOWN, ResourceReference, Secret
 from gpuform.schemas.values import UNKNOWN as PLAIN_UNKNOWN
 from gpuform.stacks.engine.dynamic_providers import to_provider

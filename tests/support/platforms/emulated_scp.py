@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.context.clock import EmulatorClock
+from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client import ScpClient
