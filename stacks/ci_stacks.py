@@ -5,7 +5,7 @@ parts that these workflows share with those of one stack.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,13 +85,20 @@ class ApplyEnvironment:
     """An environment of the code host, and the stacks that its jobs apply.
 
     With `is_automatic` the stacks are applied after the merge without an approval. The environments
-    of `after` are applied before.
+    of `after` are applied before. Several runners apply the stacks in `wave_count` waves: the
+    longest chain of stacks of the environment that depend on each other.
     """
 
     name: str
     stacks: Sequence[CiStack]
     is_automatic: bool = False
     after: Sequence["ApplyEnvironment"] = ()
+    wave_count: int = 1
+
+    @property
+    def waves(self) -> range:
+        """Return the numbers of the waves."""
+        return range(1, self.wave_count + 1)
 
     def get_job_name(self, kind: str) -> str:
         """Return the name of a job of the environment: `apply-gpuform-prod`."""
@@ -101,6 +108,19 @@ class ApplyEnvironment:
         """Return the jobs of the environments in `after`, as the rest of a list in YAML."""
         return "".join(f", {environment.get_job_name(kind)}" for environment in self.after)
 
+    def get_wave_name(self, number: int) -> str:
+        """Return the name of the job of a wave: `apply-prod-2`."""
+        return f"{self.get_job_name('apply')}-{number}"
+
+    def format_needed_waves(self, number: int) -> str:
+        """Return the jobs before that of a wave, as the rest of a list in YAML."""
+        required_names = (
+            [self.get_wave_name(number - 1)]
+            if number > 1
+            else [other.get_wave_name(wave) for other in self.after for wave in other.waves]
+        )
+        return "".join(f", {name}" for name in required_names)
+
     @property
     def approval(self) -> str:
         """Return who approves the jobs, as a text."""
@@ -109,6 +129,11 @@ class ApplyEnvironment:
     def is_or_follows(self, name: str) -> bool:
         """Return True if this is the environment `name`, or one that is applied after it."""
         return self.name == name or any(other.is_or_follows(name) for other in self.after)
+
+    @property
+    def filter_flags(self) -> str:
+        """Return the flags by which gpuform chooses the stacks."""
+        return " ".join(f"--filter '{stack.name}'" for stack in self.stacks)
 
     @property
     def grep_flags(self) -> str:
@@ -161,6 +186,7 @@ def group_by_environment(order: StackOrder) -> list[ApplyEnvironment]:
             [_describe_stack(stack, workspace.root) for stack in members[name]],
             members[name][0].approve == "automatic",
             [applying[other] for other in sorted(required[name])],
+            _count_waves(order, [stack.name for stack in members[name]]),
         )
     return list(applying.values())
 
@@ -387,17 +413,26 @@ def _build_wave_values(settings: WorkflowSettings, order: StackOrder) -> dict[st
             hint="leave --runners out, or call `gpuform plan-part` and `gpuform join` in jobs of "
             "your own",
         )
-    # A file names its jobs: there are as many waves as the longest chain of stacks.
-    waves: dict[str, int] = {}
-    for name in sort_by_dependencies(order.dependencies):
-        waves[name] = 1 + max((waves[other] for other in order.dependencies[name]), default=0)
-    numbers = range(1, max(waves.values()) + 1)
+    numbers = range(1, _count_waves(order, order.dependencies) + 1)
     return {
         "waves": list(numbers),
         "plan_jobs": "".join(f", plan-{number}" for number in numbers),
         "runners": settings.runners,
         "rehearse_part": " --rehearse" if settings.rehearses else "",
     }
+
+
+def _count_waves(order: StackOrder, names: Collection[str]) -> int:
+    """Return how many jobs one after the other the named stacks need: their longest chain.
+
+    A file of GitHub's names its jobs, so their number is that of the day when it is written.
+    """
+    waves: dict[str, int] = {}
+    for name in sort_by_dependencies(order.dependencies):
+        if name in names:
+            earlier = [waves[other] for other in order.dependencies[name] if other in names]
+            waves[name] = 1 + max(earlier, default=0)
+    return max(waves.values(), default=1)
 
 
 def _build_dependant_flags(

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from gpuform.schemas.safe_text import escape_invisible, format_json
+from gpuform.schemas.stacks_plan import PartSchedule
 from gpuform.stacks.cli import multi_stack_worker
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import RunArguments
@@ -27,6 +28,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.multi_stack import MultiStackError, StackOrder, find_workspace
 from gpuform.stacks.operations.multi_stack.parts import (
     PartFolder,
+    build_apply_schedule,
     build_part_order,
     build_schedule,
     open_upstream_parts,
@@ -46,9 +48,28 @@ def write_waves(folder: Path, filters: Sequence[str], runners: int | None, sessi
     """
     order, names = order_stacks(session, filters, runs_programs=True)
     part_folder = PartFolder.create(folder, build_schedule(order, names, runners))
-    waves = [[part.model_dump() for part in wave] for wave in part_folder.schedule.waves]
-    session.screen.print(format_json(waves))
+    _print_waves(part_folder.schedule, session)
     return SUCCESS
+
+
+def print_apply_waves(
+    path: Path, filters: Sequence[str], runners: int | None, session: Session
+) -> int:
+    """Print the waves in which the chosen stacks of a saved plan are applied, as JSON.
+
+    Without any chosen stack in the plan the waves are an empty list. No file is written. Raises
+    EngineError.
+    """
+    order, chosen_names = order_stacks(session, filters, runs_programs=False, applies_plan=True)
+    schedule = build_apply_schedule(path, order.workspace, chosen_names, runners)
+    _print_waves(schedule, session)
+    return SUCCESS
+
+
+def _print_waves(schedule: PartSchedule, session: Session) -> None:
+    """Print the waves of a schedule as one line of JSON."""
+    waves = [[part.model_dump() for part in wave] for wave in schedule.waves]
+    session.screen.print(format_json(waves))
 
 
 def plan_part(

@@ -30,6 +30,7 @@ NOT_RUN: Final = {
     "gpuform plan-part --waves --runners 8": "needs several stacks; guides/many-runners.md runs it",
     "gpuform plan-part volumes/dev": "as above",
     "gpuform plan-part training/dev report/dev --parts parts": "as above",
+    "gpuform plan-part --waves --plan plan.json --runners 8": "as above",
     "gpuform join --save-plan plan.json": "as above",
     "gpuform join --parts parts --detailed-exitcode": "as above",
     "gpuform review plan.json --post --label": "needs a pull request on GitHub",

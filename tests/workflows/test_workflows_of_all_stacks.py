@@ -413,6 +413,60 @@ def test_the_waves_become_outputs_and_more_waves_than_jobs_are_an_error(root: Pa
     assert "There are more waves than jobs" in ran.stdout
 
 
+READING_PROD = READING.replace("network/dev", "network/prod")
+
+
+def test_each_environment_is_applied_in_its_own_waves_after_those_that_it_reads(root: Path) -> None:
+    (root / "infra/cluster/__main__.py").write_text(READING + READING_PROD)
+    text = render(root, "github", runners=8)[".github/workflows/gpuform.yml"]
+    jobs = yaml.safe_load(text)["jobs"]
+    applies = {name: job for name, job in jobs.items() if name.startswith("apply-")}
+    assert {name: (job["environment"], job["needs"]) for name, job in applies.items()} == {
+        "apply-dev-1": ("gpuform-dev", ["reviewed"]),
+        "apply-prod-1": ("gpuform-prod", ["reviewed", "apply-dev-1"]),
+        "apply-prod-2": ("gpuform-prod", ["reviewed", "apply-prod-1"]),
+    }
+    outputs = list(jobs["reviewed"]["outputs"])
+    assert outputs == ["gpuform-dev-1", "gpuform-prod-1", "gpuform-prod-2"]
+    for output, job in zip(outputs, applies.values(), strict=True):
+        assert job["if"] == (
+            f"${{{{ !failure() && !cancelled() && needs.reviewed.outputs.{output} != '' }}}}"
+        )
+        matrix = f"${{{{ fromJSON(needs.reviewed.outputs.{output}) }}}}"
+        assert job["strategy"] == {"fail-fast": False, "matrix": {"include": matrix}}
+        # Jobs of one group take turns, and GitHub cancels all but the last that waits.
+        assert job["concurrency"]["group"].endswith("-${{ matrix.part }}")
+
+
+def test_the_waves_of_an_apply_become_outputs_of_their_environment(root: Path) -> None:
+    (root / "infra/cluster/__main__.py").write_text(READING_PROD)
+    text = render(root, "github", runners=8)[".github/workflows/gpuform.yml"]
+    script = yaml.safe_load(text)["jobs"]["reviewed"]["steps"][-1]["run"]
+    script = script.partition("all > planned")[2]
+    (root / "changed").write_text("cluster/prod\n")
+    (root / "planned").write_text("network/dev\nnetwork/prod\ncluster/prod\n")
+    outputs = root / "outputs"
+    waves = [[{"part": "1-1", "stacks": "network/prod"}], [{"part": "2-1"}], [{"part": "3-1"}]]
+    for printed, code in ((waves[:2], 0), (waves, 1)):
+        gpuform = f"gpuform() {{ echo \"$@\" >> calls; echo '{json.dumps(printed)}'; }}\n"
+        ran = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", gpuform + script],
+            cwd=root,
+            env={"PATH": os.environ["PATH"], "GITHUB_OUTPUT": str(outputs)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == code, ran.stderr
+        lines = dict(line.split("=", 1) for line in outputs.read_text().splitlines())
+        assert json.loads(lines["gpuform-prod-1"]) == waves[0]
+        outputs.unlink()
+    assert "There are more waves than jobs of gpuform-prod" in ran.stdout
+    assert (root / "calls").read_text().splitlines()[0] == (
+        "plan-part --waves --plan plan.json --runners 8 --filter network/prod --filter cluster/prod"
+    )
+
+
 def test_a_pipeline_of_gitlab_refuses_several_runners(root: Path) -> None:
     with pytest.raises(MultiStackError, match="plan all stacks on one runner"):
         render(root, "gitlab", runners=8)
@@ -584,6 +638,8 @@ def list_variants(root: Path, host: CodeHostName) -> Iterator[dict[str, str]]:
 def test_linters_of_workflows_find_nothing(
     root: Path, lint: Callable[[Sequence[Path]], str]
 ) -> None:
+    # Two waves, so that there are jobs of both.
+    (root / "infra/cluster/__main__.py").write_text(READING_PROD)
     folder = root / "linted"
     for number, files in enumerate(list_variants(root, "github")):
         for path, text in files.items():

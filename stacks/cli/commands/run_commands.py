@@ -432,6 +432,13 @@ _PARTS = click.option(
     "of this name.",
 )
 @click.option(
+    "--plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --waves, print the waves in which to apply this plan of `preview --all` or `join`, "
+    "and write no file.",
+)
+@click.option(
     "--runners",
     type=click.IntRange(1),
     metavar="N",
@@ -453,21 +460,25 @@ def plan_part(stacks: tuple[str, ...], parts: Path, *, waves: bool, **flags: Any
     stacks of one part: STACK is PROJECT/STACK. It needs waves.json and the parts of the waves
     before, and writes the part of each stack to FOLDER/PROJECT/STACK.json. Planned outputs of the
     stacks that a stack reads come from their parts; their secrets are encrypted. `gpuform join`
-    makes one plan of all parts.
+    makes one plan of all parts. With --waves and --plan the command prints the waves of the apply.
 
     \b
     Examples:
       gpuform plan-part --waves --runners 8
       gpuform plan-part volumes/dev
       gpuform plan-part training/dev report/dev --parts parts
+      gpuform plan-part --waves --plan plan.json --runners 8
     """
     from gpuform.stacks.cli import multi_stack_parts  # noqa: PLC0415 - the engine, not for help
 
     filters, runners, jobs = flags["filters"], flags["runners"], flags["jobs"]
     multi_stack_parts.require_names(stacks, waves=waves)
-    if not waves and (filters or runners):
-        raise click.UsageError("--filter and --runners require --waves")
+    plan = flags["plan"]
+    if not waves and (filters or runners or plan):
+        raise click.UsageError("--filter, --runners and --plan require --waves")
     with open_session() as session:
+        if waves and plan is not None:
+            return multi_stack_parts.print_apply_waves(plan, filters, runners, session)
         if waves:
             return multi_stack_parts.write_waves(parts, filters, runners, session)
         if session.stack is not None:

@@ -8,7 +8,7 @@ the planned outputs of its stack, so that a later part is planned as on one mach
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -30,17 +30,22 @@ from gpuform.stacks.engine.secrets import SecretsManager, find_settings_crypter
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.multi_stack import (
+    MultiStackWorkspace,
     StackOrder,
     WorkspaceStack,
     find_workspace_root,
     read_some_stacks,
+)
+from gpuform.stacks.operations.multi_stack.applied_parts import (
+    find_apply_order,
+    select_planned_names,
 )
 from gpuform.stacks.operations.multi_stack.stack_process import TaskResult, pack_outputs
 from gpuform.stacks.operations.opening.selected_stack import (
     AskPassphrase,
     create_passphrase_finder,
 )
-from gpuform.stacks.operations.runs.plan_file import write_private_file
+from gpuform.stacks.operations.runs.plan_file import read_stacks_plan, write_private_file
 
 SCHEDULE_FILE: Final = "waves.json"
 _NAME: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
@@ -94,6 +99,31 @@ def build_schedule(order: StackOrder, names: set[str], runners: int | None) -> P
             for number, wave_names in enumerate(_find_waves(dependencies), 1)
         ),
     )
+
+
+def build_apply_schedule(
+    path: Path, workspace: MultiStackWorkspace, chosen_names: Collection[str], runners: int | None
+) -> PartSchedule:
+    """Return the schedule in which the chosen stacks of the saved plan `path` are applied.
+
+    The order is that of `up --all --plan`: a destroy has the waves of an update in reverse.
+
+    Raises:
+        PlanRefused: the plan cannot be read, or belongs to another workspace.
+        PartRefused: as for `build_schedule`.
+    """
+    saved_plan = read_stacks_plan(path)
+    plans = {plan.project_stack: plan for plan in saved_plan.plans}
+    names = set(chosen_names) & plans.keys()
+    if names:
+        select_planned_names(path, saved_plan, workspace, "update", names)
+    position = SourcePosition(str(path))
+    required_names = find_apply_order(workspace, plans) if names else {}
+    dependencies = {
+        name: dict.fromkeys(sorted(required_names.get(name, ())), position)
+        for name in workspace.stacks
+    }
+    return build_schedule(StackOrder(workspace, dependencies, {}, {}), names, runners)
 
 
 def _find_waves(dependencies: Mapping[str, Sequence[str]]) -> list[list[str]]:

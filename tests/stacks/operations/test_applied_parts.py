@@ -17,7 +17,13 @@ from gpuform.stacks.operations.multi_stack.applied_parts import (
     require_upstream_applied,
     select_planned_names,
 )
-from gpuform.stacks.operations.runs.plan_file import PlanRefused, PlanRun, find_plan_run
+from gpuform.stacks.operations.multi_stack.parts import build_apply_schedule
+from gpuform.stacks.operations.runs.plan_file import (
+    PlanRefused,
+    PlanRun,
+    find_plan_run,
+    write_plan,
+)
 
 NAMES = ("network/dev", "training/dev", "report/dev")
 PATH = Path("plan.json")
@@ -135,6 +141,28 @@ def test_a_part_is_applied_once_what_it_reads_is_applied(workspace: MultiStackWo
     require_upstream_applied(PATH, build_plan(), workspace, ["training/dev"], {})
     require_upstream_applied(PATH, build_plan(), workspace, ["network/dev"], {})
     assert list_applied_names(build_plan(), workspace, NAMES, {}) == ["network/dev"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "waves"),
+    [
+        ("update", [["network/dev"], ["training/dev"], ["report/dev"]]),
+        ("destroy", [["report/dev"], ["training/dev"], ["network/dev"]]),
+    ],
+)
+def test_a_plan_is_applied_in_the_waves_of_its_operation(
+    workspace: MultiStackWorkspace, tmp_path: Path, operation: str, waves: list[list[str]]
+) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(path, build_plan(operation))
+
+    def list_waves(*names: str) -> list[list[str]]:
+        schedule = build_apply_schedule(path, workspace, names, 8)
+        return [[part.stacks for part in wave] for wave in schedule.waves]
+
+    assert list_waves(*NAMES) == waves
+    assert list_waves("report/dev") == [["report/dev"]]
+    assert list_waves("other/dev") == []
 
 
 def test_stacks_that_are_applied_together_need_no_history(workspace: MultiStackWorkspace) -> None:
