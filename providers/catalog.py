@@ -1,17 +1,14 @@
 """Find kinds of resources, offers and existing objects of each platform, and summarize a resource.
 
-A platform with lists of GPU types, regions or images has a module `offer_list` with a function
-`list_offers`, which raises GpuformError when the platform does not answer. `IS_DOCUMENTED` in the
-module says that the offers are those of the platform's documentation, and nothing is requested.
-
-Each platform has a module `inventory` with a function `list_existing_objects`, which raises
-GpuformError when the platform does not answer, so that silence is never taken for emptiness.
+A platform with lists of GPU types, regions or images names a function for them in its descriptor
+(`Platform.offers`). Each platform has a module `inventory` with a function `list_existing_objects`,
+which raises GpuformError when the platform does not answer, so that silence is never taken for
+emptiness.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.errors import BrokenPlatform, UnsupportedKind
@@ -155,7 +152,7 @@ def summarize_resource(platform: str, kind: str, outputs: Mapping[str, Any]) -> 
     if not has_kind(platform, kind):
         return Summary()
     lifecycle = load_lifecycle_class(platform, kind)
-    gpus = lifecycle.count_gpus(outputs)
+    gpus = lifecycle.hooks.count_gpus(outputs)
     cost = outputs.get("current_hourly_rate")
     return Summary(
         state=_get_state(outputs),
@@ -232,11 +229,7 @@ class Offer:
 
 def list_platforms_with_offers() -> list[str]:
     """Return the names of the platforms that can list GPU types and other offers."""
-    return [
-        name
-        for name, platform in platforms().items()
-        if find_spec(f"{platform.package}.offer_list")
-    ]
+    return [name for name, platform in platforms().items() if platform.offers]
 
 
 def list_platforms_with_objects() -> list[str]:
@@ -253,9 +246,7 @@ def list_platforms_with_objects() -> list[str]:
 
 def is_documented(platform: str) -> bool:
     """Return True if the platform's offers come from its documentation, without any request."""
-    return bool(
-        getattr(require_platform(platform).import_module("offer_list"), "IS_DOCUMENTED", False)
-    )
+    return require_platform(platform).has_documented_offers
 
 
 def list_offers(platform: str, settings: "Settings", regions: Sequence[str] = ()) -> list[Offer]:
@@ -266,7 +257,7 @@ def list_offers(platform: str, settings: "Settings", regions: Sequence[str] = ()
         GpuformError: the platform does not answer.
     """
     fetch_offers: Callable[[Settings, Sequence[str]], Iterable[Offer]]
-    fetch_offers = require_platform(platform).import_module("offer_list").list_offers
+    fetch_offers = load_object(require_platform(platform).offers)
     offers = fetch_offers(settings, regions)
     return [offer for offer in offers if not regions or not offer.region or offer.region in regions]
 

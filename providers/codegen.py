@@ -173,7 +173,7 @@ def _render_types(types: Mapping[str, type[BaseModel]]) -> list[str]:
     )
     dicts = [_render_typed_dict(model, choices) for model in arguments.values()]
     aliases = (_render_alias(name, members) for name, members in choices.items())
-    return [*aliases, *dicts, _render_values_types(values)]
+    return [*(("\n", *aliases) if choices else ()), *dicts, _render_values_types(values)]
 
 
 def _render_standard_imports(body: str) -> str:
@@ -383,11 +383,13 @@ def _render_values_type(type_name: str, model: type[BaseModel]) -> str:
     """Return the Python code of the TypedDict of an object among the outputs.
 
     A class cannot have a field with the name of a Python keyword: then the type is written as a
-    call.
+    call. The fields of an input are described once, by the type of its arguments.
     """
     is_class = not any(map(keyword.iskeyword, model.model_fields))
     is_input = issubclass(model, InputModel)
     sentence = (model.__doc__ or "").strip().partition("\n")[0].partition(". ")[0]
+    if is_input:
+        sentence = f"Described by `{_format_arguments_name(model)}`"
     doc = f'"""{sentence.removesuffix(".")}."""' if sentence else ""
     lines = [f"    class {type_name}(TypedDict):\n", f"        {doc}\n\n" if doc else ""]
     if not is_class:
@@ -398,9 +400,9 @@ def _render_values_type(type_name: str, model: type[BaseModel]) -> str:
         is_declared = is_input and not field.is_required()
         if is_declared or _is_optional(field.annotation):
             field_type = f"NotRequired[{field_type}]"
-        description = field.description or name
         if is_class:
-            lines += [f"        {name}: {field_type}\n", *_render_docstring(description, 8)]
+            description = [] if is_input else _render_docstring(field.description or name, 8)
+            lines += [f"        {name}: {field_type}\n", *description]
         else:
             lines.append(f'            "{name}": {field_type},\n')
     end = "" if is_class else f"        }},\n    )\n{f'    {doc}' if doc else ''}\n"
@@ -414,10 +416,11 @@ def _get_first_doc_line(model: type[BaseModel]) -> str:
 
 def _render_alias(name: str, values: Sequence[str]) -> str:
     """Return the Python code of a named `Literal` with these values."""
-    if len(values) == 1:
-        return f'\n{name} = Literal["{values[0]}"]\n'
-    listed = "".join(f'    "{value}",\n' for value in values)
-    return f"\n{name} = Literal[\n{listed}]\n"
+    quoted = [f'"{value}"' for value in values]
+    line = f"{name} = Literal[{', '.join(quoted)}]"
+    if len(line) > _WIDTH:
+        line = "\n".join([f"{name} = Literal[", *(f"    {value}," for value in quoted), "]"])
+    return f"{line}\n"
 
 
 def _render_comment(text: str) -> list[str]:

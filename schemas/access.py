@@ -8,8 +8,9 @@ in a browser: each part must match the grammar needed there, or is not used.
 import re
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
+from gpuform.schemas.models import FrozenModel
 from gpuform.schemas.safe_text import escape_invisible
 
 # a host that begins with a hyphen would be an option of ssh
@@ -93,11 +94,7 @@ VisibleText = Annotated[str, AfterValidator(escape_invisible)]
 """Text that is only shown: one line without invisible characters."""
 
 
-class _AccessModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Host(_AccessModel):
+class Host(FrozenModel):
     """A machine to log in to by SSH."""
 
     node: VisibleText = Field(description="Name of the node, as the platform reports it.")
@@ -141,7 +138,7 @@ class Host(_AccessModel):
         return self.jump if is_complete else f"{self.user}@{self.jump}"
 
 
-class Port(_AccessModel):
+class Port(FrozenModel):
     """A port that is reached from outside."""
 
     number: int = Field(description="The port inside the cluster.")
@@ -155,7 +152,7 @@ class Port(_AccessModel):
         return cls(number=number, url=url if is_page_url(url) else "")
 
 
-class SshAuthority(_AccessModel):
+class SshAuthority(FrozenModel):
     """Where users get short-lived SSH certificates for the machines of one cluster."""
 
     issuer: Annotated[str, AfterValidator(_validate_url)] = Field(
@@ -172,7 +169,7 @@ class SshAuthority(_AccessModel):
     scope: str = Field(default="openid email", description="The OIDC scopes of the login.")
 
 
-class Access(_AccessModel):
+class Access(FrozenModel):
     """The ways to reach one resource."""
 
     name: VisibleText = Field(description="Name of the resource on the platform.")

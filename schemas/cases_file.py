@@ -268,9 +268,7 @@ class ObjectInputs(InputModel):
 
     name: str = Field(description="Name of the object on the platform.", examples=["training"])
     status: str | None = Field(
-        default=None,
-        description="Status of the object; by default any status.",
-        examples=["Ready"],
+        default=None, description="Status of the object; by default any status.", examples=["Ready"]
     )
 
 

@@ -81,9 +81,7 @@ class StoragePriceInputs(InputModel):
         examples=["us-central-8"],
     )
     per_month: float = Field(
-        ge=0,
-        description="Price of one unit for a month of 730 hours, in currency.",
-        examples=[60],
+        ge=0, description="Price of one unit for a month of 730 hours, in currency.", examples=[60]
     )
 
 

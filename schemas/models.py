@@ -39,13 +39,14 @@ class Problem:
         return f"{self.path}: {self.reason}"
 
 
-class InputModel(BaseModel):
-    """Base of the models of declared properties.
-
-    Unknown names are refused; every field has a description.
-    """
+class FrozenModel(BaseModel):
+    """Base of the models of what gpuform itself writes and reads. Unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class InputModel(FrozenModel):
+    """Base of the models of declared properties. Every field has a description."""
 
     retired_names: ClassVar[Mapping[str, str]] = _EMPTY
     """Names that people know from other tools or consoles, with gpuform's name for each."""

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.models import FrozenModel
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.rehearsal import Rehearsal
@@ -68,11 +69,7 @@ class PlanReason(StrEnum):
     EXPIRED = "expired"
 
 
-class _PlanModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class _ValueChange(_PlanModel):
+class _ValueChange(FrozenModel):
     """A change from ``before`` to ``after`` that masks secrets, whatever the model is made from."""
 
     @model_validator(mode="before")
@@ -157,7 +154,7 @@ class _StateOnlyChange(PropertyChange):
         return False
 
 
-class ResourceChange(_PlanModel):
+class ResourceChange(FrozenModel):
     """The action on one resource. A replacement is one change."""
 
     urn: str = Field(description="URN of the resource.")
@@ -199,15 +196,14 @@ class ResourceChange(_PlanModel):
         "update removes none, or if no scheduler answered.",
     )
     others: tuple[str, ...] = Field(
-        default=(),
-        description="Parts of a deleted object that belong to other people or stacks.",
+        default=(), description="Parts of a deleted object that belong to other people or stacks."
     )
     repairs: tuple[NodeRepair, ...] = Field(
         default=(), description="The broken nodes that an update repairs, in this order."
     )
 
 
-class ResourceDrift(_PlanModel):
+class ResourceDrift(FrozenModel):
     """What the refresh before a plan has found of one resource, and the state does not have."""
 
     urn: str = Field(description="URN of the resource.")
@@ -240,7 +236,7 @@ class OutputChange(_ValueChange):
     secret: bool = Field(default=False, description="The values are masked.")
 
 
-class Amount(_PlanModel):
+class Amount(FrozenModel):
     """The known cost of an hour in one currency and one way of paying."""
 
     billing: Billing = Field(description="How the cost is billed.")
@@ -248,7 +244,7 @@ class Amount(_PlanModel):
     hourly: float = Field(description="Cost of an hour.")
 
 
-class StackCost(_PlanModel):
+class StackCost(FrozenModel):
     """The cost of a whole stack. Unknown costs are in none of the amounts."""
 
     amounts: tuple[Amount, ...] = Field(default=(), description="The known costs.")
@@ -274,7 +270,7 @@ class StackCost(_PlanModel):
         return next(iter(costs.values()), 0.0)
 
 
-class PlanCost(_PlanModel):
+class PlanCost(FrozenModel):
     """The cost of the whole stack before and after the plan, including what does not change."""
 
     before: StackCost = Field(description="Now.")
@@ -288,7 +284,7 @@ class GateLevel(StrEnum):
     MANDATORY = "mandatory"
 
 
-class Waiver(_PlanModel):
+class Waiver(FrozenModel):
     """A dated exception: until its last day, the findings of a gate do not block a plan."""
 
     until: str = Field(description="The last day of the waiver in UTC, as YYYY-MM-DD.")
@@ -299,7 +295,7 @@ class Waiver(_PlanModel):
     )
 
 
-class GateResult(_PlanModel):
+class GateResult(FrozenModel):
     """The result of evaluating one gate on a plan."""
 
     name: str = Field(description="Name of the gate.")
@@ -333,7 +329,7 @@ class GateResult(_PlanModel):
         return bool(self.findings) and self.level is GateLevel.MANDATORY and not is_lifted
 
 
-class Basis(_PlanModel):
+class Basis(FrozenModel):
     """Digests of everything that a saved plan was made from. A plan is outdated if one differs.
 
     Digests are keyed with the stack's secret key, so that they reveal nothing about a value. The
@@ -355,7 +351,7 @@ class Basis(_PlanModel):
     seal: str = Field(default="", description="Digest of everything else in the plan.")
 
 
-class Plan(_PlanModel):
+class Plan(FrozenModel):
     """Everything that one operation would do to one stack."""
 
     format_version: str = Field(default=FORMAT_VERSION, description="Version of this format.")

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from gpuform.schemas.models import FrozenModel
 
 OUTAGE_S: Final = 86_400.0
 """How long capacity, quota or credit is assumed to be missing, in seconds, before somebody mends.
@@ -37,11 +39,7 @@ class HazardKind(StrEnum):
     SLOW_PLATFORM = "slow-platform"
 
 
-class _RehearsalModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Hazard(_RehearsalModel):
+class Hazard(FrozenModel):
     """One hazard at one point of the run."""
 
     kind: HazardKind = Field(description="Kind of the hazard.")
@@ -58,7 +56,7 @@ class Hazard(_RehearsalModel):
     )
 
 
-class Advice(_RehearsalModel):
+class Advice(FrozenModel):
     """Another declaration or another order, with which a rehearsal has shown less loss."""
 
     urn: str = Field(description="URN of the resource to declare or to create differently.")
@@ -81,7 +79,7 @@ class Advice(_RehearsalModel):
     )
 
 
-class HazardOutcome(_RehearsalModel):
+class HazardOutcome(FrozenModel):
     """What one hazard does to the fleet, compared with the fleet before the plan.
 
     GPUs that the plan itself removes for good are not lost.
@@ -176,14 +174,14 @@ class HazardOutcome(_RehearsalModel):
         )
 
 
-class UnplayedHazard(_RehearsalModel):
+class UnplayedHazard(FrozenModel):
     """A hazard that was not played, or only in a part of the plan, and why."""
 
     kind: HazardKind = Field(description="Kind of the hazard.")
     reason: str = Field(description="Why the hazard was not played.")
 
 
-class Rehearsal(_RehearsalModel):
+class Rehearsal(FrozenModel):
     """The outcomes of one plan under its hazards."""
 
     project: str = Field(
@@ -238,7 +236,7 @@ class Rehearsal(_RehearsalModel):
         )
 
 
-class StacksRehearsal(_RehearsalModel):
+class StacksRehearsal(FrozenModel):
     """The rehearsal of several stacks together, or of each one where that cannot be played."""
 
     rehearsals: tuple[Rehearsal, ...] = Field(

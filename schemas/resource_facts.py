@@ -7,8 +7,9 @@ without knowing any platform. A fact that a platform does not report is absent, 
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
 
+from gpuform.schemas.models import FrozenModel
 from gpuform.schemas.policies.drain import KubernetesInputs
 
 
@@ -23,11 +24,7 @@ class Billing(StrEnum):
     STOPPED = "stopped"
 
 
-class _FactModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Expense(_FactModel):
+class Expense(FrozenModel):
     """One part of a resource that costs money, with the cost of an hour where it is known."""
 
     what: Literal["gpus", "storage", "whole"] = Field(
@@ -61,7 +58,7 @@ class Expense(_FactModel):
         return f"{number} {f'{self.gpu_type} {noun}'.strip()}, {self.billing}"
 
 
-class ResourceUsage(_FactModel):
+class ResourceUsage(FrozenModel):
     """Usage of one resource before or after a change."""
 
     region: str = Field(default="", description="Region; empty: none, or unknown.")
@@ -102,14 +99,12 @@ class CreditState(StrEnum):
     RUNS = "runs"
 
 
-class Credit(BaseModel):
+class Credit(FrozenModel):
     """What lack of credit has done, or may do, to one resource.
 
     `text` says what has happened, or until when the resource runs; empty if there is nothing to
     say. `next` says what the platform revokes next, if anything.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     state: CreditState = Field(description="stopped, revoked or runs.")
     text: str = Field(default="", description="What has happened to the resource.")
@@ -141,13 +136,11 @@ class NoticeKind(StrEnum):
     CALENDAR = "calendar"
 
 
-class Notice(BaseModel):
+class Notice(FrozenModel):
     """A notice about a resource.
 
     `urn` and `name` are empty for a notice about the whole stack.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: NoticeKind = Field(
         description="Subject: expiry, credit, selection, use, renamed, moved, workers, "
@@ -161,13 +154,11 @@ class Notice(BaseModel):
     name: str = Field(default="", description="Name of the resource in the program.")
 
 
-class CertificationCheck(BaseModel):
+class CertificationCheck(FrozenModel):
     """Whether the nodes of one resource with GPUs are certified once the plan is applied.
 
     `problem` says why they are not; empty if they are.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     urn: str = Field(description="URN of the resource.")
     name: str = Field(description="Name of the resource in the program.")
@@ -178,13 +169,11 @@ class CertificationCheck(BaseModel):
     )
 
 
-class Exposure(BaseModel):
+class Exposure(FrozenModel):
     """The ports of one resource that any address may reach, such as `22/tcp`.
 
     `unknown` says why the platform does not report them, or not all; empty if they are known.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     ports: tuple[str, ...] = Field(default=(), description="Ports that any address reaches.")
     unknown: str = Field(
@@ -194,7 +183,7 @@ class Exposure(BaseModel):
     name: str = Field(default="", description="Name of the resource in the program.")
 
 
-class NodePlacement(_FactModel):
+class NodePlacement(FrozenModel):
     """One GPU node and its place in the network."""
 
     name: str = Field(description="Name of the node on the platform; a host name.")
@@ -220,7 +209,7 @@ class NodeHealth(StrEnum):
     UNKNOWN = "unknown"
 
 
-class NodeRecord(_FactModel):
+class NodeRecord(FrozenModel):
     """One GPU node in an inventory.
 
     The first ten fields are those of requirement CAP02 ("Resource Governance API Metrics") of
@@ -266,7 +255,7 @@ class NodeRecord(_FactModel):
     stack: str = Field(default="", description="The stack of the resource, as PROJECT/STACK.")
 
 
-class NodeInventory(_FactModel):
+class NodeInventory(FrozenModel):
     """The GPU nodes of a stack, as `gpuform export-topology --format inventory-json` writes them.
 
     `success`, `platform`, `nodes_checked` and `nodes` are the fields that test CAP02-01 of NVIDIA's
@@ -285,7 +274,7 @@ class NodeInventory(_FactModel):
     )
 
 
-class ResourcePlacement(_FactModel):
+class ResourcePlacement(FrozenModel):
     """The nodes of one resource, and what they have in common."""
 
     name: str = Field(description="Name of the resource on the platform.")

@@ -8,13 +8,8 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gpuform.schemas.gates import (
-    GateInputs,
-    WaiverInputs,
-    find_name_problems,
-    find_waiver_problems,
-)
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.gates import GateInputs, WaiverInputs, find_name_problems, find_waiver_problems
+from gpuform.schemas.models import FrozenModel, InputModel, Problem
 from gpuform.schemas.notify import NotifyRuleInputs
 from gpuform.schemas.plan import GateResult, Plan
 
@@ -22,18 +17,13 @@ FORMAT_VERSION: Final = "1"
 """Increased when a reader of the old form would misread the new one."""
 
 
-class StacksPlan(BaseModel):
+class StacksPlan(FrozenModel):
     """Everything that one operation would do to several stacks."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     format_version: Literal["1"] = Field(
         default=FORMAT_VERSION, description="Version of this format."
     )
-    name: str = Field(
-        default="",
-        description="Name of the folder of the stacks.",
-    )
+    name: str = Field(default="", description="Name of the folder of the stacks.")
     plans: tuple[Plan, ...] = Field(
         min_length=1, description="The plan of each stack, in the order in which they are applied."
     )
@@ -76,18 +66,14 @@ PART_VERSION: Final = "1"
 """Increased when a reader of the old form would misread the new one."""
 
 
-class _PartModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class WavePart(_PartModel):
+class WavePart(FrozenModel):
     """The stacks of one wave that one runner plans."""
 
     part: str = Field(description="Name of the part: number of the wave and of the part, as 1-2.")
     stacks: str = Field(description="The stacks as PROJECT/STACK, with a space between them.")
 
 
-class ScheduledStack(_PartModel):
+class ScheduledStack(FrozenModel):
     """A stack that is planned on one of several runners."""
 
     name: str = Field(description="The stack as PROJECT/STACK.")
@@ -97,7 +83,7 @@ class ScheduledStack(_PartModel):
     )
 
 
-class PartSchedule(_PartModel):
+class PartSchedule(FrozenModel):
     """Which stacks are planned together on several runners, and in which waves."""
 
     format_version: Literal["1"] = Field(
@@ -123,7 +109,7 @@ class PartSchedule(_PartModel):
         return self
 
 
-class PlanPart(_PartModel):
+class PlanPart(FrozenModel):
     """The sealed plan of one stack, made on one of several runners, with its planned outputs."""
 
     format_version: Literal["1"] = Field(

@@ -275,10 +275,7 @@ class ConfigInputs(InputModel):
 class EntryInputs(InputModel):
     """The keys of an entry of any section beside the properties of its kind and platform."""
 
-    platform: str = Field(
-        description="The platform that has the resource.",
-        examples=["together"],
-    )
+    platform: str = Field(description="The platform that has the resource.", examples=["together"])
     for_each: Any = Field(
         default=None,
         description="A map, or a list of texts and integers: one instance for each, called "

@@ -195,7 +195,7 @@ def _count_resource(
         return
     platform = lifecycle.platform
     inputs, outputs = to_plain_properties(entry.inputs), to_plain_properties(entry.outputs)
-    declared, existing = lifecycle.count_gpus(inputs), lifecycle.count_gpus(outputs)
+    declared, existing = lifecycle.hooks.count_gpus(inputs), lifecycle.hooks.count_gpus(outputs)
     broken_nodes = set()
     try:
         decision = lifecycle.hooks.decide_repairs(outputs, inputs)

@@ -34,8 +34,8 @@ from gpuform.providers.http import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import Document, Filter, find_filter_problems, matches_filter
 from gpuform.schemas.aios.updates import UpdateRequest
+from gpuform.schemas.aios.wire import Document, Filter, find_filter_problems, matches_filter
 from gpuform.schemas.safe_text import escape_invisible
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpuform.providers.aios.client import get_client
-from gpuform.providers.aios.entry_removal import EntryRemoval
 from gpuform.providers.aios.record_changes import (
+    EntryRemoval,
     change_record,
     confirm_record,
     translate_to_unfinished,
@@ -47,7 +47,6 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.schemas.access import Access
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import build_cluster_document, cluster_to_declared
 from gpuform.schemas.aios.inputs import (
     LIVE_STATUS,
     ClusterInputs,
@@ -64,6 +63,7 @@ from gpuform.schemas.aios.updates import (
     changes_sums,
     remove_sums,
 )
+from gpuform.schemas.aios.wire import build_cluster_document, cluster_to_declared
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes

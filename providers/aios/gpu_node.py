@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.providers.aios.client import DuplicateId, get_client
-from gpuform.providers.aios.entry_removal import EntryRemoval
 from gpuform.providers.aios.record_changes import (
+    EntryRemoval,
     change_record,
     confirm_record,
     translate_to_unfinished,
@@ -37,7 +37,6 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import entry_to_declared
 from gpuform.schemas.aios.inputs import GpuNodeInputs, GpuNodeOutputs
 from gpuform.schemas.aios.updates import (
     UpdateRequest,
@@ -47,6 +46,7 @@ from gpuform.schemas.aios.updates import (
     build_node_removal,
     build_sums_request,
 )
+from gpuform.schemas.aios.wire import entry_to_declared
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes

@@ -11,11 +11,7 @@ from typing import Any, Final, TypeVar
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.context import TRANSIENT_ERRORS, ProviderContext
 from gpuform.providers.creating import PROPAGATION_TIME_S, Candidate, has_other_creation_time
-from gpuform.providers.errors import (
-    GpuformError,
-    NotFound,
-    ServerError,
-)
+from gpuform.providers.errors import GpuformError, NotFound, ServerError
 from gpuform.providers.evidence import (
     FORGET_ENTRY,
     REMOVE_RECORD,
@@ -27,11 +23,9 @@ from gpuform.providers.evidence import (
 from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import entry_to_declared
 from gpuform.schemas.aios.parts import SUM_PATHS, sum_reported_nodes
-from gpuform.schemas.aios.updates import (
-    EMPTY_UPDATE,
-)
+from gpuform.schemas.aios.updates import EMPTY_UPDATE
+from gpuform.schemas.aios.wire import entry_to_declared
 from gpuform.schemas.values import is_equal
 
 POLL_INTERVAL_S: Final = 5.0

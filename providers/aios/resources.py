@@ -15,10 +15,7 @@ from gpuform.providers.shared_types import ScheduledDrainArguments, ScheduledDra
 
 __all__ = ["Cluster", "GpuNode"]
 
-CreateMode = Literal[
-    "parser",
-    "direct",
-]
+CreateMode = Literal["parser", "direct"]
 
 
 class GpuArguments(TypedDict):
@@ -238,143 +235,99 @@ class GpuNodeArguments(TypedDict):
 if TYPE_CHECKING:
 
     class GpuValues(TypedDict):
-        """One GPU."""
+        """Described by `GpuArguments`."""
 
         model_name: str
-        """Model, such as NVIDIA A100."""
         memory: int
-        """Memory of the GPU in MB."""
 
     class NodeGpusValues(TypedDict):
-        """The GPUs of a node."""
+        """Described by `NodeGpusArguments`."""
 
         count: NotRequired[int]
-        """Number of GPUs; computed if they are listed."""
         memory: NotRequired[int]
-        """Memory of all GPUs in MB; computed if they are listed."""
         gpus: NotRequired[list[GpuValues]]
-        """The GPUs one by one."""
         features: NotRequired[list[str]]
-        """Features of the GPUs, such as tensor_cores."""
         model_names: NotRequired[list[str]]
-        """The distinct models; computed when the GPUs are listed."""
 
     class VcpusValues(TypedDict):
-        """The virtual CPUs of a node."""
+        """Described by `VcpusArguments`."""
 
         count: int
-        """Number of virtual CPUs."""
 
     class StorageValues(TypedDict):
-        """The storage of a node."""
+        """Described by `StorageArguments`."""
 
         disks: int
-        """Number of disks."""
         size: int
-        """Size of all disks in MB."""
 
     class NetworkValues(TypedDict):
-        """The network of a node."""
+        """Described by `NetworkArguments`."""
 
         interfaces: int
-        """Number of network interfaces."""
         tx_bandwidth: float
-        """Bandwidth of sending in MB/s."""
         rx_bandwidth: float
-        """Bandwidth of receiving in MB/s."""
 
     class NodeValues(TypedDict):
-        """One node of a cluster."""
+        """Described by `NodeArguments`."""
 
         id: str
-        """Id of the node in this cluster."""
         gpus: NodeGpusValues
-        """GPUs of the node."""
         vcpus: VcpusValues
-        """Virtual CPUs of the node."""
         memory: int
-        """Memory of the node in MB."""
         swap: int
-        """Swap space of the node in MB."""
         storage: StorageValues
-        """Storage of the node."""
         network: NetworkValues
-        """Network of the node."""
 
     class NodesValues(TypedDict):
-        """The nodes of a cluster."""
+        """Described by `NodesArguments`."""
 
         count: NotRequired[int]
-        """Number of nodes; computed."""
         node_data: NotRequired[list[NodeValues]]
-        """The nodes one by one. Not together with aios.GpuNode resources."""
 
     class TotalGpusValues(TypedDict):
-        """All GPUs of a cluster."""
+        """Described by `TotalGpusArguments`."""
 
         count: NotRequired[int]
-        """Number of GPUs; computed."""
         memory: NotRequired[int]
-        """Memory of all GPUs in MB; computed."""
 
     class TotalVcpusValues(TypedDict):
-        """All virtual CPUs of a cluster."""
+        """Described by `TotalVcpusArguments`."""
 
         count: NotRequired[int]
-        """Number of virtual CPUs; computed."""
 
     class TotalStorageValues(TypedDict):
-        """All storage of a cluster."""
+        """Described by `TotalStorageArguments`."""
 
         disks: NotRequired[int]
-        """Number of disks; computed."""
         size: NotRequired[int]
-        """Size of all disks in MB; computed."""
 
     class TotalNetworkValues(TypedDict):
-        """The network of all nodes of a cluster."""
+        """Described by `TotalNetworkArguments`."""
 
         interfaces: NotRequired[int]
-        """Number of network interfaces; computed."""
         tx_bandwidth: NotRequired[float]
-        """Bandwidth of sending in MB/s; computed."""
         rx_bandwidth: NotRequired[float]
-        """Bandwidth of receiving in MB/s; computed."""
 
     class ConfigValues(TypedDict):
-        """The settings of the cluster's controller."""
+        """Described by `ConfigArguments`."""
 
         policy_executor_id: NotRequired[str]
-        """Id of a custom policy executor."""
         policy_execution_mode: NotRequired[str]
-        """Where policies are executed, such as local."""
         custom_policy_system: NotRequired[Any]
-        """A custom policy system: any value, passed on unchanged."""
         public_hostname: str
-        """Public host name of the cluster."""
         use_gateway: NotRequired[bool]
-        """Whether clients reach the cluster through a gateway."""
         actions_policy_map: NotRequired[Any]
-        """Policies by the actions that they decide: any value."""
 
     class ClusterMetadataValues(TypedDict):
-        """Facts about the cluster for people."""
+        """Described by `ClusterMetadataArguments`."""
 
         name: str
-        """A readable name."""
         description: str
-        """Purpose of the cluster."""
         owner: str
-        """Person or team that manages the cluster."""
         email: NotRequired[str]
-        """Email address for contact."""
         countries: NotRequired[list[str]]
-        """Countries that the cluster belongs to."""
         misc_contact_info: NotRequired[Any]
-        """Further contacts and support: any value."""
         additional_info: NotRequired[Any]
-        """Other facts: any value. Pass a pulumi.Output.secret if the value contains a secret, such
-        as a join command."""
 
     class UrlMapValues(TypedDict):
         """The addresses of the cluster's services."""

@@ -131,10 +131,7 @@ class LensClient:
     """
 
     def __init__(
-        self,
-        url: str | None,
-        token: str | None,
-        transport: "httpx.BaseTransport | None" = None,
+        self, url: str | None, token: str | None, transport: "httpx.BaseTransport | None" = None
     ) -> None:
         self._url, self._token = url, token
         self._errors = ErrorAnswers(
@@ -145,10 +142,7 @@ class LensClient:
             request_id_of=_get_trace_id,
         )
         self._api = ApiClient(
-            url or "",
-            errors=self._errors,
-            headers=self._build_headers,
-            transport=transport,
+            url or "", errors=self._errors, headers=self._build_headers, transport=transport
         )
 
     def require_address(self) -> None:

@@ -179,9 +179,7 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     is_bound = True
     creates_no_object = True
     import_field = "condition"
-    hooks = KindHooks(
-        find_observed_news=_find_observed_news,
-    )
+    hooks = KindHooks(find_observed_news=_find_observed_news)
 
 
 def _fetch_numbers(

@@ -25,7 +25,6 @@ from gpuform.providers.repairing import (
     build_unrepaired_notices,
 )
 from gpuform.schemas.access import Access
-from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.policies.lifetime import Idleness
@@ -39,10 +38,11 @@ from gpuform.schemas.resource_facts import (
     ResourceUsage,
 )
 from gpuform.schemas.rules import get_field_rules
-from gpuform.schemas.values import UNKNOWN, convert_leaves, parse_count
+from gpuform.schemas.timeline import AgendaEntry
+from gpuform.schemas.values import UNKNOWN, convert_leaves
 
 if TYPE_CHECKING:
-    from gpuform.schemas.explanation import ExplainedRepair
+    from gpuform.schemas.timeline import ExplainedRepair
 
 
 Properties = dict[str, Any]
@@ -69,6 +69,11 @@ def _return_false(*_values: Any) -> bool:
 def _return_empty_text(*_values: Any) -> str:
     """Return "": the default of a hook that writes a text."""
     return ""
+
+
+def _count_nothing(*_values: Any) -> int:
+    """Return 0: the default of a hook that counts something."""
+    return 0
 
 
 def _repair_nothing(*_values: Any) -> RepairDecision:
@@ -127,6 +132,9 @@ class KindHooks:
     """(old_outputs) The permission that deleting or replacing the object needs, or None."""
     find_change_guard: Callable[[Values, Values], Guard | None] = _return_nothing
     """(old_outputs, declared) The permission that changing the object in place needs, or None."""
+    count_gpus: Callable[[Values], int | None] = _count_nothing
+    """(inputs or outputs) The number of GPUs; None if the number is UNKNOWN yet, 0 if it is not
+    declared or no number."""
     compute_resource_usage: Callable[[Values, Values], ResourceUsage] = _use_nothing
     """(inputs, outputs) The GPUs, storage and other capacity of the resource; empty without any."""
     get_access: Callable[[Values], Access | None] = _return_nothing
@@ -211,8 +219,6 @@ class Traits:
     inputs: ClassVar[type[InputModel]]
     outputs: ClassVar[type[OutputModel]]
     timeouts: ClassVar[Timeouts]
-    gpus_field: ClassVar[str] = ""
-    """The input with the number of GPUs of the resource, if there is one (see `count_gpus`)."""
     import_field: ClassVar[str] = ""
     """The input that no read returns and that an import names beside the id, `ID@VALUE`."""
     planned_fields: ClassVar[frozenset[str]] = frozenset()
@@ -247,14 +253,6 @@ class Traits:
     """How the object is started and stopped, if the platform can do that."""
     hooks: ClassVar[KindHooks] = KindHooks()
     """What the kind decides and describes, as functions."""
-
-    @classmethod
-    def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
-        """Return the number of GPUs in these inputs or outputs; None if the number is UNKNOWN yet.
-
-        0 for a kind without GPUs, and for a number that is not declared or no number.
-        """
-        return parse_count(properties.get(cls.gpus_field)) if cls.gpus_field else 0
 
     @classmethod
     def list_property_names(cls) -> list[str]:

@@ -155,9 +155,7 @@ class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
     operations = FabricOperations
     id_example = "POOL001-krw1a/train-a"
     is_bound = True
-    hooks = KindHooks(
-        get_owner_name=lambda outputs: str(outputs.get("created_by") or ""),
-    )
+    hooks = KindHooks(get_owner_name=lambda outputs: str(outputs.get("created_by") or ""))
 
 
 _ID_PATTERN = re.compile(r"([^/]+)/([^/]+)")

@@ -485,6 +485,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     is_recreated_by_repair = True
     is_eventually_consistent = True
     hooks = KindHooks(
+        count_gpus=lambda _properties: GPUS_PER_SERVER,
         compute_resource_usage=compute_node_usage,
         find_kind_notices=lambda _inputs, outputs, _now: build_image_notices(outputs),
         judge_idleness=_judge_idleness,
@@ -503,11 +504,6 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         find_deletion_guard=find_node_deletion_guard,
         find_change_guard=find_node_change_guard,
     )
-
-    @classmethod
-    def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
-        """Return the number of GPUs of one server, the same for all servers; never None."""
-        return GPUS_PER_SERVER
 
     def _complete_inputs(
         self, context: ProviderContext, values: Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 Neither source has a history, so `gpuform expire` records its looks. Nodes are idle when no look of
 the declared time, none further from the next than `MAX_LOOK_GAP_S`, has found a job on a node or a
-GPU at work, and each look has the proof for every GPU (`providers/lens/idle_gpus.py`). Time counts
+GPU at work, and each look has the proof for every GPU (`providers/lens/inventory.py`). Time counts
 by the slower clock, this machine's or Lens's: a clock that jumps makes nothing idle.
 """
 
@@ -14,7 +14,7 @@ from gpuform.providers.context import ProviderContext, get_run_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import STOP_IDLE_NODES, Observation, find_gaps
 from gpuform.providers.lens.client import LensClient, get_client
-from gpuform.providers.lens.idle_gpus import fetch_answers, find_missing_proof
+from gpuform.providers.lens.inventory import fetch_answers, find_missing_proof
 from gpuform.providers.lifetime import (
     IDLENESS_CAUSE,
     IdlenessVerdict,

@@ -30,7 +30,6 @@ from gpuform.providers.scp.pool import (
     node_to_outputs,
 )
 from gpuform.schemas.access import Access, Host, is_valid_user
-from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.policies.lifetime import has_expiry
 from gpuform.schemas.policies.repair import NodeFault
@@ -51,6 +50,7 @@ from gpuform.schemas.scp.outputs import (
     GpuNodeOutputs,
     NodeOutputs,
 )
+from gpuform.schemas.timeline import AgendaEntry
 from gpuform.schemas.values import UNKNOWN, parse_count
 
 
@@ -237,10 +237,7 @@ def list_pool_nodes(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> li
 
 
 def build_node_record(
-    node: Mapping[str, Any],
-    node_id: str,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
+    node: Mapping[str, Any], node_id: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> NodeRecord:
     """Return one server for an inventory. SCP has no projects below an account.
 

@@ -70,7 +70,7 @@ from gpuform.providers.scp.pool import (
     list_planned_fields,
     parse_stored_nodes,
 )
-from gpuform.providers.scp.pool.inputs import (
+from gpuform.providers.scp.pool.nodes import (
     add_interrupted_nodes,
     build_import_inputs,
     build_observed_inputs,
@@ -478,6 +478,20 @@ def _describe_replacement(names: Collection[str], declared: Mapping[str, Any]) -
     )
 
 
+def _count_gpus(properties: Mapping[str, Any]) -> int | None:
+    """Return the number of GPUs of all declared servers; None if `nodes` or `count` is UNKNOWN.
+
+    0 if neither is declared.
+    """
+    nodes = properties.get("nodes")
+    if nodes is UNKNOWN:
+        return None
+    server_count = (
+        len(nodes) if isinstance(nodes, Mapping) else parse_count(properties.get("count"))
+    )
+    return None if server_count is None else server_count * GPUS_PER_SERVER
+
+
 class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     """The lifecycle of a node pool of SCP."""
 
@@ -495,6 +509,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     volatile_outputs = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
     hooks = KindHooks(
+        count_gpus=_count_gpus,
         compute_resource_usage=compute_pool_usage,
         find_kind_notices=lambda _inputs, outputs, _now: build_image_notices(outputs),
         judge_idleness=_judge_idleness,
@@ -513,20 +528,6 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         find_deletion_guard=find_deletion_guard,
         find_change_guard=find_change_guard,
     )
-
-    @classmethod
-    def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
-        """Return the number of GPUs of all declared servers; None if `nodes` or `count` is UNKNOWN.
-
-        0 if neither is declared.
-        """
-        nodes = properties.get("nodes")
-        if nodes is UNKNOWN:
-            return None
-        server_count = (
-            len(nodes) if isinstance(nodes, Mapping) else parse_count(properties.get("count"))
-        )
-        return None if server_count is None else server_count * GPUS_PER_SERVER
 
     def _complete_inputs(
         self, context: ProviderContext, values: Mapping[str, Any]

@@ -23,6 +23,7 @@ PLATFORM = Platform(
         "node_pools": "gpuform.providers.scp.inventory:node_pools",
         "products": "gpuform.providers.scp.inventory:products",
     },
+    offers="gpuform.providers.scp.inventory:list_offers",
     settings=(
         Setting(
             "scp:accessKey",

@@ -55,7 +55,6 @@ from gpuform.providers.tensorone.cluster_view import (
     find_failed_checks,
     find_failure,
 )
-from gpuform.providers.tensorone.idleness import evaluate_idleness, find_idle_stop_reason
 from gpuform.providers.tensorone.repairing import (
     ClusterRestart,
     decide_cluster_repairs,
@@ -64,6 +63,8 @@ from gpuform.providers.tensorone.repairing import (
 from gpuform.providers.tensorone.start_stop import (
     StartStopSequence,
     build_out_of_stock_error,
+    evaluate_idleness,
+    find_idle_stop_reason,
     get_capacity_wait,
     to_out_of_capacity,
 )
@@ -81,6 +82,7 @@ from gpuform.schemas.tensorone.outputs import (
     read_credit,
     to_unix_time,
 )
+from gpuform.schemas.values import parse_count
 
 FIELDS_APPLIED_BY_START: Final = (*START_FIELDS, "restore_snapshot")
 """Fields with changes that a start applies."""
@@ -491,12 +493,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     id_example = "cluster_7c2e81b0a4f3"
     relevant_permissions = (Permission.START_TERMINATED, Permission.EVICT_JOBS)
     is_eventually_consistent = True
-    gpus_field = "gpu_count"
     planned_fields = frozenset({"state", *FIELDS_APPLIED_BY_START})
     power = Power("state", "running", "stopped")
     drift_outputs = frozenset({"firewall_rules"})
     volatile_outputs = frozenset({"alerts", "estimated_termination", "updated_at"})
     hooks = KindHooks(
+        count_gpus=lambda properties: parse_count(properties.get("gpu_count")),
         compute_resource_usage=describe_cluster_usage,
         get_access=describe_cluster_access,
         list_node_records=lambda object_id, inputs, outputs: (

@@ -1,19 +1,21 @@
-"""List the clusters of a TensorOne account, for commands and for Pulumi programs.
+"""List the clusters of a TensorOne account, for commands and for programs, and what it may declare.
 
 `gpuform.providers.catalog` calls `list_existing_objects` to compare an account with the states of
 stacks, and Pulumi programs call the other functions. Credentials come from the environment, then
 from the running program's configuration (`tensorone:apiKey`). Every function raises GpuformError
-when the platform does not answer.
+when the platform does not answer. TensorOne has no lists of regions and GPU types: the offers are
+those of the documentation ('Create Cluster').
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, get_args
 
-from gpuform.providers.catalog import ExistingObject
+from gpuform.providers.catalog import GPU_TYPE, REGION, ExistingObject, Offer
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.providers.tensorone.client import get_client
 from gpuform.schemas.tensorone import wire
+from gpuform.schemas.tensorone.inputs import GpuType, Region
 from gpuform.schemas.tensorone.outputs import ClusterStatus, to_unix_time
 from gpuform.schemas.tensorone.wire import (
     Cluster,
@@ -171,3 +173,11 @@ def _remove_secrets(cluster: Cluster) -> Cluster:
         "network": network.model_copy(update={"ssh_connection": ssh}),
     }
     return cluster.model_copy(update=changed_parts)
+
+
+def list_offers(_settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
+    """Yield the documented regions and GPU types without a request."""
+    for region in get_args(Region):
+        yield Offer("tensorone", REGION, region, "region", region)
+    for gpu_type in get_args(GpuType):
+        yield Offer("tensorone", GPU_TYPE, gpu_type, "gpu_type", gpu=gpu_type)

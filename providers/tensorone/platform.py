@@ -18,6 +18,8 @@ PLATFORM = Platform(
         "projects": "gpuform.providers.tensorone.inventory:projects",
         "templates": "gpuform.providers.tensorone.inventory:templates",
     },
+    offers="gpuform.providers.tensorone.inventory:list_offers",
+    has_documented_offers=True,
     settings=(
         Setting("tensorone:apiKey", "TENSORONE_API_KEY", "API key of TensorOne.", secret=True),
     ),

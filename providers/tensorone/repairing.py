@@ -30,7 +30,7 @@ from gpuform.providers.repairing import (
 )
 from gpuform.providers.tensorone.client import ClusterReading, TensorOneClient
 from gpuform.providers.tensorone.cluster_view import find_failure
-from gpuform.providers.tensorone.idleness import MAX_CLOCK_SKEW_S, MAX_GPUS, MAX_METRIC_AGE_S
+from gpuform.providers.tensorone.start_stop import MAX_CLOCK_SKEW_S, MAX_GPUS, MAX_METRIC_AGE_S
 from gpuform.schemas.policies.repair import FaultCause, NodeFault, NodeRepair
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterRepairInputs

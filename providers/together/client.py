@@ -64,10 +64,7 @@ class TogetherClient:
     """The API for one key; safe for many threads. Its methods raise `GpuformError`s only."""
 
     def __init__(
-        self,
-        base_url: str,
-        key: str | None,
-        transport: "httpx.BaseTransport | None" = None,
+        self, base_url: str, key: str | None, transport: "httpx.BaseTransport | None" = None
     ) -> None:
         self._key = key
         self._api = ApiClient(

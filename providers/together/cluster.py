@@ -90,6 +90,7 @@ from gpuform.schemas.together.outputs import (
     ClusterStatus,
     to_unix_time,
 )
+from gpuform.schemas.values import parse_count
 
 POLL_INTERVAL_S = 30.0
 """Longest pause between two polls, in seconds: a create takes many minutes."""
@@ -575,7 +576,6 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d"
     relevant_permissions = (Permission.DESTROY_RESERVED,)
     is_eventually_consistent = True
-    gpus_field = "num_gpus"
     drift_outputs = frozenset({"installed_version_id", "os_image"})
     volatile_outputs = frozenset({"node_events"})
     hooks = KindHooks(
@@ -588,6 +588,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
             *build_repair_notices(outputs, now),
         ),
         find_write_refusal=find_write_refusal,
+        count_gpus=lambda properties: parse_count(properties.get("num_gpus")),
         compute_resource_usage=describe_cluster_usage,
         get_access=describe_cluster_access,
         get_placement=describe_cluster_placement,

@@ -31,7 +31,6 @@ from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Guard
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.access import Access, Host, is_valid_jump_host
-from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.policies.lifetime import has_expiry
 from gpuform.schemas.resource_facts import (
     Billing,
@@ -42,8 +41,9 @@ from gpuform.schemas.resource_facts import (
     ResourcePlacement,
     ResourceUsage,
 )
+from gpuform.schemas.timeline import AgendaEntry
+from gpuform.schemas.together.cluster_parts import find_ssh_authority
 from gpuform.schemas.together.outputs import FAILED_NODE_PHASES, ClusterStatus, to_unix_time
-from gpuform.schemas.together.ssh_issuer import find_ssh_authority
 from gpuform.schemas.values import UNKNOWN, parse_count
 
 _SSH_DOMAIN: Final = ".cloud.together.ai"
@@ -116,10 +116,7 @@ def _build_worker_hosts(
         )
 
 
-_BILLING: Final = {
-    "RESERVED": Billing.RESERVED,
-    "SCHEDULED_CAPACITY": Billing.SCHEDULED,
-}
+_BILLING: Final = {"RESERVED": Billing.RESERVED, "SCHEDULED_CAPACITY": Billing.SCHEDULED}
 _RUNNING_STATUSES: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
 
 

@@ -31,6 +31,7 @@ from gpuform.schemas.models import WireModel
 from gpuform.schemas.policies.certification import CategoryResult
 from gpuform.schemas.resource_facts import Credit, CreditState, Notice, NoticeKind
 from gpuform.schemas.together import wire
+from gpuform.schemas.together.cluster_parts import find_ssh_authority
 from gpuform.schemas.together.drivers import (
     format_driver_version,
     is_same_version,
@@ -50,7 +51,6 @@ from gpuform.schemas.together.outputs import (
     VolumeStatus,
     to_unix_time,
 )
-from gpuform.schemas.together.ssh_issuer import find_ssh_authority
 
 _CATEGORY_BY_TEST_PHASE: Final = {
     "CLUSTER_PHASE_RUNNING_ACCEPTANCE_TESTS": "acceptance/tests",

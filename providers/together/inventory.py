@@ -1,9 +1,10 @@
-"""List the clusters and shared volumes of Together, for commands and for Pulumi programs.
+"""List what an account of Together has and is offered, for commands and for Pulumi programs.
 
 `gpuform.providers.catalog` calls `list_existing_objects` to compare an account with the states of
 stacks, and programs call `clusters` and `volumes`. Credentials come from the environment, then from
 the running program's configuration (`together:apiKey`). Every function raises GpuformError when the
-platform does not answer.
+platform does not answer. The offers say what a region supports, not what is free there (document
+003, "List Regions").
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,13 +12,14 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
-from gpuform.providers.catalog import ExistingObject
+from gpuform.providers.catalog import DRIVER, GPU_TYPE, REGION, ExistingObject, Offer
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.providers.together.client import get_client
 from gpuform.providers.together.regions import get_default_project
 from gpuform.schemas.together import wire
+from gpuform.schemas.together.drivers import format_driver_version
 from gpuform.schemas.together.outputs import ClusterStatus, VolumeStatus, to_unix_time
-from gpuform.schemas.together.wire import Cluster, ListedVolume
+from gpuform.schemas.together.wire import Cluster, DriverVersion, ListedVolume
 
 
 def list_existing_objects(settings: Settings) -> list[ExistingObject]:
@@ -172,3 +174,36 @@ def _matches(item: Cluster | ListedVolume, filters: dict[str, str | None]) -> bo
 def _sort_by(items: list[ClusterOrVolume], field: str) -> list[ClusterOrVolume]:
     """Return the items sorted by the text of one field."""
     return sorted(items, key=lambda item: str(getattr(item, field)))
+
+
+def list_offers(settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
+    """Yield an offer for each region, GPU type and driver, from one request.
+
+    All regions are listed, whatever `_regions`.
+
+    Raises:
+        GpuformError: Together does not answer.
+    """
+    for region in get_client(settings).list_regions():
+        name = region.name
+        yield Offer("together", REGION, name, "region", name)
+        for gpu_type in region.supported_instance_types:
+            yield Offer("together", GPU_TYPE, gpu_type, "gpu_type", name, gpu=gpu_type)
+        # two versions of the list may stand for one declared name: offer the name once
+        systems_by_driver: dict[tuple[str, str], list[str]] = {}
+        for version in region.driver_versions:
+            systems_by_driver.setdefault(_describe_driver(version), []).append(version.os or "")
+        for (driver, versions), systems in systems_by_driver.items():
+            system_names = " or ".join(filter(None, systems))
+            description = f"{versions}, {system_names}" if system_names else versions
+            yield Offer("together", DRIVER, driver, "driver_version", name, description)
+
+
+def _describe_driver(version: DriverVersion) -> tuple[str, str]:
+    """Return the declared name of a driver version and the two versions behind the name."""
+    pair = f"CUDA {version.cuda_version}, NVIDIA driver {version.nvidia_driver_version}"
+    try:
+        return format_driver_version(version.cuda_version, version.nvidia_driver_version), pair
+    except ValueError:
+        # a form of version number that no declared name exists for: show what the platform calls it
+        return version.id or pair, pair

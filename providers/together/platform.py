@@ -22,6 +22,7 @@ PLATFORM = Platform(
         "get_regions": "gpuform.providers.together.regions:get_regions",
         "volumes": "gpuform.providers.together.inventory:volumes",
     },
+    offers="gpuform.providers.together.inventory:list_offers",
     settings=(Setting("together:apiKey", "TOGETHER_API_KEY", "API key of Together.", secret=True),),
     address="TOGETHER_BASE_URL",
     is_priced=True,

@@ -46,7 +46,7 @@ from gpuform.schemas.together.outputs import GpuWorkerNodeOutputs, RemediationOu
 from gpuform.schemas.together.wire import LinkedAlert, Remediation, XidEvent
 
 if TYPE_CHECKING:
-    from gpuform.schemas.explanation import ExplainedRepair
+    from gpuform.schemas.timeline import ExplainedRepair
 
 _CODES_BY_ACTION: Final[Mapping[str, Sequence[int]]] = {
     "IGNORE": (14, 37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 121, 137, 141, 152, 153, 157, 161),
@@ -386,7 +386,7 @@ def build_remediation_outputs(worker: wire.GpuWorkerNode) -> RemediationOutputs 
 
 def list_remediations(outputs: Mapping[str, Any]) -> "list[ExplainedRepair]":
     """Return the latest remediation of each worker in a cluster's outputs."""
-    from gpuform.schemas.explanation import ExplainedRepair  # noqa: PLC0415 - only explanations
+    from gpuform.schemas.timeline import ExplainedRepair  # noqa: PLC0415 - only explanations
 
     return [
         ExplainedRepair(

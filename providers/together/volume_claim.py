@@ -284,7 +284,7 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
     hooks = KindHooks(
         compute_resource_usage=lambda inputs, _outputs: ResourceUsage(
             keeps_data=isinstance(inputs.get("volume_name"), str)
-        ),
+        )
     )
 
 

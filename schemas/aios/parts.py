@@ -391,9 +391,7 @@ class ConfigInputs(InputModel):
     }
 
     policy_executor_id: Annotated[str | None, Default("")] = Field(
-        default=None,
-        description="Id of a custom policy executor.",
-        examples=["policy-exec-007"],
+        default=None, description="Id of a custom policy executor.", examples=["policy-exec-007"]
     )
     policy_execution_mode: Annotated[str | None, Default("local")] = Field(
         default=None, description="Where policies are executed, such as local.", examples=["local"]

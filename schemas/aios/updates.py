@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import (
-    cluster_to_declared,
-    entry_to_declared,
-    node_to_entry,
-    to_wire,
-    to_wire_name,
-)
 from gpuform.schemas.aios.parts import (
     NODE_COUNT,
     SUM_PATHS,
     NodeInputs,
     get_value,
     sum_reported_nodes,
+)
+from gpuform.schemas.aios.wire import (
+    cluster_to_declared,
+    entry_to_declared,
+    node_to_entry,
+    to_wire,
+    to_wire_name,
 )
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.values import is_equal
@@ -425,10 +425,7 @@ def _build_body(differences: Iterator[tuple[str, Any]]) -> Body:
     fields = list(differences)
     changed = {path: value for path, value in fields if value is not _REMOVED}
     removed = {path: "" for path, value in fields if value is _REMOVED}
-    return {
-        **({"$set": changed} if changed else {}),
-        **({"$unset": removed} if removed else {}),
-    }
+    return {**({"$set": changed} if changed else {}), **({"$unset": removed} if removed else {})}
 
 
 def _build_addition(nodes: Sequence[Values]) -> Body:

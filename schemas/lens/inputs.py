@@ -131,9 +131,7 @@ class ConditionInputs(InputModel):
         examples=[{"at_most": 85}],
     )
     max_power: BoundsInputs | None = Field(
-        default=None,
-        description="Highest power of any GPU, in watts.",
-        examples=[{"at_most": 750}],
+        default=None, description="Highest power of any GPU, in watts.", examples=[{"at_most": 750}]
     )
 
 

@@ -7,9 +7,9 @@ Certifications run Slurm's commands in the same ways.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import FrozenModel, InputModel, Problem
 from gpuform.schemas.values import UNKNOWN
 
 _SETTINGS_BY_METHOD = {
@@ -229,11 +229,7 @@ class PoolDrainInputs(ScheduledDrainInputs, ChosenDrainInputs):
     """What to do about the jobs on a pool's removed nodes, and which nodes to remove first."""
 
 
-class _PlanPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class RunningJob(_PlanPart):
+class RunningJob(FrozenModel):
     """A job that ends when its node is removed."""
 
     id: str = Field(description="The scheduler's id: namespace/pod, or the job's number.")
@@ -246,7 +242,7 @@ class RunningJob(_PlanPart):
         return f"{self.id}{name}{f' ({self.user})' if self.user else ''}"
 
 
-class RemovedNode(_PlanPart):
+class RemovedNode(FrozenModel):
     """A node whose GPUs are removed."""
 
     name: str = Field(description="Name of the node on the platform.")
@@ -259,7 +255,7 @@ class RemovedNode(_PlanPart):
     )
 
 
-class RemovedNodes(_PlanPart):
+class RemovedNodes(FrozenModel):
     """The nodes whose GPUs are removed, as they were when the plan was made.
 
     Before a node is removed its jobs are checked again: no node with a running job is removed.

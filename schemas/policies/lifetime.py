@@ -393,10 +393,7 @@ class _Idle(InputModel):
 _IDLE_FIELDS: Final[dict[str, Any]] = {
     "below": (
         Annotated[str, AfterValidator(_validate_idle_percentage)],
-        Field(
-            description="Utilization in percent below which a GPU is idle.",
-            examples=["5%"],
-        ),
+        Field(description="Utilization in percent below which a GPU is idle.", examples=["5%"]),
     ),
     # A word of Python's: no class body could have it.
     "for": (

@@ -310,8 +310,7 @@ class RolloutInputs(InputModel):
 Values = Mapping[str, Any]
 
 WaitMinutes = Annotated[
-    int | None,
-    Field(ge=1, description="How long to keep trying, in minutes.", examples=[30]),
+    int | None, Field(ge=1, description="How long to keep trying, in minutes.", examples=[30])
 ]
 
 

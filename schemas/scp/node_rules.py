@@ -131,8 +131,7 @@ def find_server_type_problems(values: Values) -> Iterator[Problem]:
     # the gpu_type is looked up in the list of products
     if values.get("server_type_id") is None and values.get("gpu_type") is None:
         yield Problem(
-            "server_type_id",
-            "is required: declare the id of a product, or a gpu_type such as H100",
+            "server_type_id", "is required: declare the id of a product, or a gpu_type such as H100"
         )
 
 
@@ -141,8 +140,7 @@ def find_nat_problems(values: Values) -> Iterator[Problem]:
     nat, public_ip = values.get("nat_enabled"), values.get("public_ip_address_id")
     if nat is True and public_ip is None:
         yield Problem(
-            "public_ip_address_id",
-            "is required with nat_enabled: declare the id of a public IP",
+            "public_ip_address_id", "is required with nat_enabled: declare the id of a public IP"
         )
     if public_ip not in (None, UNKNOWN) and nat in (None, False):
         yield Problem(

@@ -309,10 +309,7 @@ class ClusterInputs(InputModel):
         "GPUs. The alternatives are tried in order, then all again every minute for "
         "wait_minutes; the start of a cluster waits, too.",
         examples=[
-            {
-                "alternatives": [{"region": "us-east-1"}, {"gpu_type": "H100"}],
-                "wait_minutes": 30,
-            }
+            {"alternatives": [{"region": "us-east-1"}, {"gpu_type": "H100"}], "wait_minutes": 30}
         ],
     )
     expires: Expires = None

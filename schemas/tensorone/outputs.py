@@ -116,8 +116,7 @@ class ClusterOutputs(OutputModel):
         default=None, repr=False, description="The parts of ssh_command."
     )
     firewall_rules: list[FirewallRuleOutputs] = Field(
-        default=[],
-        description="Rules of the platform's firewall, in its order; a change is drift.",
+        default=[], description="Rules of the platform's firewall, in its order; a change is drift."
     )
     project_name: str | None = Field(default=None, description="Name of the cluster's project.")
     owner_id: str | None = Field(default=None, description="Id of the cluster's owner.")

@@ -44,6 +44,7 @@ from gpuform.schemas.together.cluster_parts import (
     OidcConfigInputs,
     OnNoCapacityInputs,
     is_add_on_off,
+    validate_ssh_issuer,
 )
 from gpuform.schemas.together.cluster_rules import expand_driver_version, find_cluster_problems
 from gpuform.schemas.together.drivers import (
@@ -54,7 +55,6 @@ from gpuform.schemas.together.drivers import (
     validate_nvidia_driver_version,
 )
 from gpuform.schemas.together.outputs import is_same_moment, validate_timestamp
-from gpuform.schemas.together.ssh_issuer import validate_ssh_issuer
 
 BillingType = Literal["ON_DEMAND", "RESERVED", "SCHEDULED_CAPACITY"]
 ClusterType = Literal["KUBERNETES", "SLURM"]
@@ -357,9 +357,7 @@ class ClusterInputs(InputModel):
     )
 
     scale_down: Annotated[ClusterDrainInputs | None, Local, AlternativeSpelling] = Field(
-        default=None,
-        description="The former name of drain.",
-        examples=[{"on_busy": "wait"}],
+        default=None, description="The former name of drain.", examples=[{"on_busy": "wait"}]
     )
 
     @classmethod

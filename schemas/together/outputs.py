@@ -68,8 +68,7 @@ class GpuWorkerNodeOutputs(_OutputPart):
         "Kubernetes was not asked.",
     )
     slurm: str | None = Field(
-        default=None,
-        description="Whether Slurm can use the node; absent if Slurm was not asked.",
+        default=None, description="Whether Slurm can use the node; absent if Slurm was not asked."
     )
     unusable_since: str | None = Field(
         default=None, description="Since when the scheduler cannot use the node, in UTC."
@@ -257,7 +256,7 @@ STUCK_VOLUME_MESSAGES: Final[Mapping[str, str]] = {
     VolumeStatus.ACCESS_REVOKED: (
         "no credit is left, so Together has revoked access to its data (access_revoked): add "
         "credit to the account, then run up again; the volume is kept as it is"
-    ),
+    )
 }
 """Statuses that only somebody else can end, with what happened and what to do."""
 

@@ -169,9 +169,4 @@ def build_manifest(claim: VolumeClaimInputs) -> dict[str, Any]:
         spec["volumeName"] = claim.volume_name
     if claim.storage_class_name is not None:
         spec["storageClassName"] = claim.storage_class_name
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}

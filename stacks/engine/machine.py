@@ -1,4 +1,4 @@
-"""Write and lock files, and find the installed versions of gpuform and the Pulumi CLI.
+"""Write and lock files, read parameters of URLs, and find versions of gpuform and the Pulumi CLI.
 
 All packages of the engine write files with `replace_file`. gpuform counts as the newest Pulumi CLI
 that its test suite ran with, since it behaves like that CLI.
@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import unquote, urlsplit
 
 from gpuform.schemas.errors import EngineError
@@ -166,6 +168,57 @@ def _try_flock(handle: int) -> LockAttempt:
         os.close(handle)
         raise
     return LockAttempt.TAKEN
+
+
+# As Go's ParseBool reads them.
+_BOOLEANS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class UrlWithParameters:
+    """A URL of a backend or key with the values of each parameter, of which the first one counts.
+
+    `display_url` is the URL without parameters and password, for messages.
+    """
+
+    kind: ClassVar[str]
+    """What the URL names, for messages."""
+    error: ClassVar[type[EngineError]]
+    """The class of errors in the parameters."""
+
+    display_url: str
+    parameters: Mapping[str, Sequence[str]]
+
+    def get_text(self, *names: str) -> str | None:
+        """Return the value of the first given parameter, or None."""
+        return next((self.parameters[name][0] for name in names if name in self.parameters), None)
+
+    def get_bool(self, *names: str) -> bool:
+        """Return True if the first given parameter is true, False if none is given.
+
+        Raises:
+            EngineError: the parameter is no boolean.
+        """
+        setting = self.get_text(*names)
+        if setting is None:
+            return False
+        if setting.lower() not in _BOOLEANS:
+            raise self.error(
+                f"the {self.kind} {self.display_url} has {names[0]}={setting}",
+                hint="Write true or false.",
+            )
+        return _BOOLEANS[setting.lower()]
+
+    def reject_unknown_parameters(self, known: Collection[str]) -> None:
+        """Raise EngineError for a parameter that is not in `known`."""
+        for name in self.parameters:
+            if name not in known:
+                close_matches = get_close_matches(name, known, n=1)
+                suggestion = f"Did you mean {close_matches[0]}? " if close_matches else ""
+                raise self.error(
+                    f"the {self.kind} {self.display_url} has an unknown parameter: {name}",
+                    hint=f"{suggestion}Parameters: {', '.join(sorted(known))}.",
+                )
 
 
 def get_pip_requirement(extra: str = "") -> str:

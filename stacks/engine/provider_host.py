@@ -432,7 +432,7 @@ class ProviderHost:
             lifecycle = self._find_lifecycle(resource)
         except EngineError:
             return 0
-        return lifecycle.count_gpus(to_plain(resource.inputs)) if lifecycle else 0
+        return lifecycle.hooks.count_gpus(to_plain(resource.inputs)) if lifecycle else 0
 
     def get_drift_outputs(self, resource: ResourceState) -> frozenset[str]:
         """Return the outputs whose change is drift; empty for resources of other providers."""

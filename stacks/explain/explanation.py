@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from gpuform.providers.plugin.interrupted_creates import describe_leftover
 from gpuform.providers.records import Repairs
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.explanation import (
+from gpuform.schemas.timeline import (
     ExplainedCost,
     ExplainedRepair,
     Explanation,

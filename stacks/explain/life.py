@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuform.schemas.explanation import LifeAction, LifeEvent
 from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.schemas.resource_facts import NoticeKind
 from gpuform.schemas.stacks_plan import LogLine, RunLog
+from gpuform.schemas.timeline import LifeAction, LifeEvent
 from gpuform.stacks.explain.recorded_runs import (
     ObjectKey,
     RecordedRun,

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from gpuform.schemas.explanation import ExplainedRun
 from gpuform.schemas.resource_facts import NodeRecord
 from gpuform.schemas.stacks_plan import RunLog
+from gpuform.schemas.timeline import ExplainedRun
 from gpuform.stacks.engine.stack import (
     APPROVED_BY,
     HOST,

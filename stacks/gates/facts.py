@@ -56,7 +56,7 @@ def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...
                 problems.setdefault(urn, []).append(problem)
                 tested.setdefault(urn, []).append(to_plain_properties(new.inputs).get("node_ids"))
         # An unknown number of GPUs (None) counts as some.
-        elif not step.skipped and lifecycle.count_gpus(to_plain_properties(new.inputs)) != 0:
+        elif not step.skipped and lifecycle.hooks.count_gpus(to_plain_properties(new.inputs)) != 0:
             # A new object has no observed values yet.
             is_new = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
             observed = {} if is_new or step.old is None else to_plain_properties(step.old.outputs)

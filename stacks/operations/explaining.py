@@ -7,7 +7,7 @@ and writes nothing, and asks no platform.
 import time
 
 from gpuform.providers.values import Redactor
-from gpuform.schemas.explanation import Explanation
+from gpuform.schemas.timeline import Explanation
 from gpuform.stacks.explain import explain
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.plan_file import redact_value

@@ -190,7 +190,9 @@ class _GpuCounter:
     def count_gpus(self, resource: ResourceState) -> int | None:
         """Return the number of GPUs; 0 for other types than gpuform's, None if unknown."""
         kind = find_kind(resource.type)
-        return load_lifecycle_class(*kind).count_gpus(to_plain(resource.inputs)) if kind else 0
+        return (
+            load_lifecycle_class(*kind).hooks.count_gpus(to_plain(resource.inputs)) if kind else 0
+        )
 
 
 def is_preview(document: Mapping[str, Any]) -> bool:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.catalog import Summary
 from gpuform.providers.environment import Live
-from gpuform.schemas.agenda import AgendaEntry
 from gpuform.schemas.lens.conditions import Capacity, to_celsius
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.resource_facts import Billing, NodeRecord, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
+from gpuform.schemas.timeline import AgendaEntry
 from gpuform.stacks.pricing import sum_costs
 from gpuform.stacks.review.summary_text import format_money, format_stack_cost, render_notices
 from gpuform.stacks.review.value_text import PLAIN, Paint, counted

@@ -11,16 +11,18 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
-from gpuform.schemas.agenda import Agenda, AgendaEntry, WeeklyHours
-from gpuform.schemas.explanation import (
+from gpuform.schemas.policies.lifetime import WEEKDAYS
+from gpuform.schemas.safe_text import escape_invisible
+from gpuform.schemas.timeline import (
+    Agenda,
+    AgendaEntry,
     ExplainedRepair,
     ExplainedRun,
     Explanation,
     LifeEvent,
     TestFigure,
+    WeeklyHours,
 )
-from gpuform.schemas.policies.lifetime import WEEKDAYS
-from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.urn import name_of, type_of
 from gpuform.stacks.review.summary_text import format_money
 from gpuform.stacks.review.value_text import PLAIN, Paint, short_type

@@ -20,7 +20,6 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Intents
 from gpuform.providers.values import PropertyMap, unwrap_secrets
-from gpuform.schemas.agenda import AgendaEntry, WeeklyHours
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import (
     LIFETIME_FIELDS,
@@ -31,6 +30,7 @@ from gpuform.schemas.policies.lifetime import (
     read_running_hours,
 )
 from gpuform.schemas.resource_facts import Notice, NoticeKind
+from gpuform.schemas.timeline import AgendaEntry, WeeklyHours
 from gpuform.stacks.engine.digests import RegistrationIndex
 from gpuform.stacks.engine.executing import DueChange
 from gpuform.stacks.engine.planning import Op, Step

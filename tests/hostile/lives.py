@@ -11,7 +11,7 @@ from hostile.backends import Backend
 from hostile.fakes.simulation import OURS, PlatformObject, Simulation
 from support.stacks.lives import LifeEnd, find_wrong_end, read_events, select_events
 
-from gpuform.schemas.explanation import LifeEvent
+from gpuform.schemas.timeline import LifeEvent
 from gpuform.stacks.engine.store import Backend as StateBackend
 
 

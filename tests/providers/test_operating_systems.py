@@ -8,7 +8,7 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import get_client
 from gpuform.providers.together.cluster import ClusterLifecycle
-from gpuform.providers.together.offer_list import list_offers
+from gpuform.providers.together.inventory import list_offers
 from gpuform.providers.together.regions import find_region_problems
 
 Properties = dict[str, Any]

@@ -6,7 +6,7 @@ import pytest
 from together.lib.cli.api.clusters import ssh as official
 
 from gpuform.providers.together.cluster_facts import describe_cluster_access
-from gpuform.schemas.together.ssh_issuer import find_ssh_authority, parse_ssh_issuer
+from gpuform.schemas.together.cluster_parts import find_ssh_authority, parse_ssh_issuer
 
 ISSUER = "https://dex.s1.us-central-8a.cloud.together.ai/t-0f11e35c"
 

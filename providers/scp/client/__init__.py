@@ -10,10 +10,4 @@ from gpuform.providers.scp.client.credentials import (
     get_base_url,
 )
 
-__all__ = [
-    "ScpClient",
-    "find_api_version",
-    "find_default_region",
-    "get_base_url",
-    "get_client",
-]
+__all__ = ["ScpClient", "find_api_version", "find_default_region", "get_base_url", "get_client"]

@@ -138,7 +138,7 @@ _HINTS = {
     403: (
         "the user of these keys lacks the permission, or may not use this address: an "
         "administrator of the account can allow it in IAM"
-    ),
+    )
 }
 _NO_CREDENTIALS = Credentials("", "", base_url="")
 

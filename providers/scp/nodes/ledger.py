@@ -318,10 +318,7 @@ class NodeLedger:
 
 
 def _find_sibling(
-    intent: Intent,
-    doubtful: Sequence[Candidate],
-    sibling_times: Iterable[float | None],
-    now: float,
+    intent: Intent, doubtful: Sequence[Candidate], sibling_times: Iterable[float | None], now: float
 ) -> str | None:
     """Return the id of the one node created at the time of other nodes of the create.
 

@@ -157,7 +157,7 @@ def _render_calendar(session: Session, statuses: "list[StackStatus]", form: str)
     """Return the calendar of the stacks in a format, with a final line break."""
     from datetime import UTC, datetime  # noqa: PLC0415 - not for help
 
-    from gpuform.schemas.agenda import Agenda  # noqa: PLC0415 - as above
+    from gpuform.schemas.timeline import Agenda  # noqa: PLC0415 - as above
     from gpuform.stacks.review.timeline_text import render_agenda, render_icalendar  # noqa: PLC0415
     from gpuform.stacks.schedule.calendar import sort_agenda  # noqa: PLC0415 - as above
 

@@ -5,13 +5,12 @@
 
 import importlib
 import posixpath
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from gpuform.stacks.engine.machine import get_pip_requirement
+from gpuform.stacks.engine.machine import UrlWithParameters, get_pip_requirement
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 SERVICES: Final[Mapping[str, str]] = {
@@ -29,8 +28,6 @@ _LIBRARIES: Final = {
     "hashivault": "hvac",
 }
 _OWN_PACKAGE: Final = "gpuform"
-# As Go's ParseBool reads them.
-_BOOLEANS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
 class KeyManagementService(Protocol):
@@ -47,51 +44,14 @@ class KeyManagementService(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyUrl:
-    """A secrets provider's URL in parts. `key` is the host with the path, as services name keys."""
+class KeyUrl(UrlWithParameters):
+    """A key's URL in parts. `key` is the host with the path, as services name keys."""
+
+    kind = "secrets provider"
+    error = SecretsError
 
     scheme: str
     key: str
-    parameters: Mapping[str, list[str]]
-
-    @property
-    def display_url(self) -> str:
-        """The URL without its parameters, which may be private."""
-        return f"{self.scheme}://{self.key}"
-
-    def get_text(self, name: str) -> str | None:
-        """Return the first value of a parameter, or None."""
-        return self.parameters.get(name, [None])[0]
-
-    def get_bool(self, name: str) -> bool:
-        """Return True if a parameter is true; False if missing.
-
-        Raises SecretsError if no boolean.
-        """
-        setting = self.get_text(name)
-        if setting is None:
-            return False
-        if setting.lower() not in _BOOLEANS:
-            raise SecretsError(
-                f"{self.display_url} has {name}={setting}", hint="Write true or false."
-            )
-        return _BOOLEANS[setting.lower()]
-
-    def reject_unknown_parameters(self, known: Collection[str]) -> None:
-        """Raise SecretsError for a parameter missing in `known`."""
-        for name in self.parameters:
-            if name not in known:
-                close_matches = get_close_matches(name, known, n=1)
-                suggestion = f"Did you mean {close_matches[0]}? " if close_matches else ""
-                known_names = (
-                    f"Parameters: {', '.join(sorted(known))}."
-                    if known
-                    else ("This service has no parameters.")
-                )
-                raise SecretsError(
-                    f"the secrets provider {self.display_url} has an unknown parameter: {name}",
-                    hint=f"{suggestion}{known_names}",
-                )
 
 
 def is_key_url(provider: str) -> bool:
@@ -109,7 +69,8 @@ def parse_key_url(url: str) -> KeyUrl:
             f"the secrets provider {parts.scheme}:// does not name a key",
             hint=f"Write {_EXAMPLES.get(parts.scheme, parts.scheme + '://KEY')}",
         )
-    return KeyUrl(parts.scheme, key, parse_qs(parts.query, keep_blank_values=True))
+    parameters = parse_qs(parts.query, keep_blank_values=True)
+    return KeyUrl(f"{parts.scheme}://{key}", parameters, parts.scheme, key)
 
 
 _EXAMPLES: Final = {

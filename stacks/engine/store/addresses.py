@@ -7,16 +7,19 @@ URLs have the parameters of Pulumi and of its Go library. The chosen URL is in P
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from gpuform.providers.context import READS_ONLY
 from gpuform.schemas.errors import EngineError
-from gpuform.stacks.engine.machine import get_pip_requirement, replace_file
+from gpuform.stacks.engine.machine import (
+    UrlWithParameters,
+    get_pip_requirement,
+    replace_file,
+)
 from gpuform.stacks.engine.store.local_files import Files, ReadOnlyStorage
 from gpuform.stacks.engine.store.storage import BackendError, Storage
 from gpuform.stacks.engine.value_json import load
@@ -26,52 +29,17 @@ _SUPPORTED = (
     "Use file://DIRECTORY, file://~ for your home folder, s3://BUCKET, gs://BUCKET or "
     "azblob://CONTAINER, or the Pulumi CLI."
 )
-# As Go's ParseBool reads them.
-_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """A bucket's URL in parts.
+class Address(UrlWithParameters):
+    """A bucket's URL in parts."""
 
-    `display_url` is the URL without parameters and password, for messages.
-    """
+    kind = "backend"
+    error = BackendError
 
     bucket: str
     prefix: str
-    display_url: str
-    parameters: Mapping[str, str] = field(default_factory=dict)
-
-    def get_text(self, *names: str) -> str | None:
-        """Return the value of the first given parameter, or None."""
-        return next((self.parameters[name] for name in names if name in self.parameters), None)
-
-    def get_bool(self, *names: str) -> bool:
-        """Return True if the first given parameter is true, False if none is given.
-
-        Raises:
-            BackendError: the parameter is no boolean.
-        """
-        setting = self.get_text(*names)
-        if setting is None:
-            return False
-        if setting.lower() not in _BOOLEANS:
-            raise BackendError(
-                f"the backend {self.display_url} has {names[0]}={setting}",
-                hint="Write true or false.",
-            )
-        return _BOOLEANS[setting.lower()]
-
-    def reject_unknown_parameters(self, known: Collection[str]) -> None:
-        """Raise BackendError for a parameter that is not in `known`."""
-        for name in self.parameters:
-            if name not in known:
-                close_matches = get_close_matches(name, known, n=1)
-                suggestion = f"Did you mean {close_matches[0]}? " if close_matches else ""
-                raise BackendError(
-                    f"the backend {self.display_url} has an unknown parameter: {name}",
-                    hint=f"{suggestion}Parameters: {', '.join(sorted(known))}.",
-                )
 
 
 def open_storage(url: str, environ: Mapping[str, str]) -> Storage:
@@ -126,9 +94,10 @@ def strip_credentials(url: str) -> str:
 def _parse_address(url: str) -> Address:
     """Parse the URL of a bucket. Raises BackendError without a bucket or with credentials in it."""
     parts = urlsplit(url)
-    parameters = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    # Of several values the last one counts.
+    parameters = {name: values[-1:] for name, values in parse_qs(parts.query).items()}
     prefix = "/".join(
-        filter(None, [parts.path.strip("/"), parameters.pop("prefix", "").strip("/")])
+        filter(None, [parts.path.strip("/"), parameters.pop("prefix", [""])[0].strip("/")])
     )
     display_url = strip_credentials(url).rstrip("/")
     if not parts.hostname or parts.username or parts.password:
@@ -136,7 +105,7 @@ def _parse_address(url: str) -> Address:
             f"the backend {display_url} has no bucket",
             hint=f"Write {parts.scheme}://BUCKET/PREFIX. Credentials do not belong in the URL.",
         )
-    return Address(parts.netloc, prefix, f"{parts.scheme}://{parts.netloc}/{prefix}", parameters)
+    return Address(f"{parts.scheme}://{parts.netloc}/{prefix}", parameters, parts.netloc, prefix)
 
 
 def _find_folder(url: str) -> Path:

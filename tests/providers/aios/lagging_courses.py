@@ -18,8 +18,8 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.run_context import mount_transport
 from gpuform.providers.errors import AdoptionQuestion, GpuformError
 from gpuform.providers.records import FolderRecords, Intents
-from gpuform.schemas.aios.documents import node_to_entry
 from gpuform.schemas.aios.parts import complete_node
+from gpuform.schemas.aios.wire import node_to_entry
 
 from .conftest import StoredResource
 from .lagging_registry import Faults, LaggingRegistry, compute_sums

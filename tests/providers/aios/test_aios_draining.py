@@ -9,7 +9,7 @@ from support.platforms.aios_document import DECLARED
 from support.platforms.provider_contexts import change_context
 from support.schedulers.simulated_scheduler import SimulatedScheduler
 
-from gpuform.providers.aios import entry_removal
+from gpuform.providers.aios import record_changes
 from gpuform.providers.context import use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Drains
@@ -24,7 +24,7 @@ FIRST = NODES[0]
 def scheduler(registry: Any, monkeypatch: pytest.MonkeyPatch) -> SimulatedScheduler:
     clock = SimpleNamespace(now=lambda: registry.call_emulator("GET", "clock")["now"])
     simulated = SimulatedScheduler(clock, NODES)
-    monkeypatch.setattr(entry_removal, "create_declared_scheduler", lambda *_: simulated)
+    monkeypatch.setattr(record_changes, "create_declared_scheduler", lambda *_: simulated)
     return simulated
 
 

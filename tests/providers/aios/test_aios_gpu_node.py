@@ -15,9 +15,9 @@ from gpuform.providers.emulator.aios.mongo import apply_update
 from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import entry_to_declared
 from gpuform.schemas.aios.parts import NODE_COUNT, SUM_PATHS, get_value, sum_declared_nodes
 from gpuform.schemas.aios.updates import build_node_addition, build_node_change, build_node_removal
+from gpuform.schemas.aios.wire import entry_to_declared
 
 ID = "cluster-west-vision-001"
 PATH = f"/clusters/{ID}"

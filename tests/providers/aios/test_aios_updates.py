@@ -9,9 +9,9 @@ from support.platforms.aios_document import CLUSTER, DECLARED
 
 from gpuform.providers.emulator.aios.mongo import apply_update
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import build_cluster_document, cluster_to_declared
 from gpuform.schemas.aios.inputs import ClusterInputs
 from gpuform.schemas.aios.updates import build_entries_request, build_field_changes, remove_sums
+from gpuform.schemas.aios.wire import build_cluster_document, cluster_to_declared
 from gpuform.schemas.changes import compute_changes, requires_action, select_declared_fields
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.rules import get_field_rules

@@ -23,14 +23,14 @@ from gpuform.schemas.values import UNKNOWN
     ],
 )
 def test_a_pool_counts_the_gpus_of_its_servers(values: dict[str, Any], gpus: int | None) -> None:
-    assert NodePoolLifecycle.count_gpus(values) == gpus
+    assert NodePoolLifecycle.hooks.count_gpus(values) == gpus
 
 
 def test_a_node_counts_as_one_server_and_a_fabric_as_none() -> None:
-    assert GpuNodeLifecycle.count_gpus({}) == 8
-    assert FabricLifecycle.count_gpus({"cluster_fabric_name": "train-a"}) == 0
+    assert GpuNodeLifecycle.hooks.count_gpus({}) == 8
+    assert FabricLifecycle.hooks.count_gpus({"cluster_fabric_name": "train-a"}) == 0
 
 
 @pytest.mark.parametrize("count", ["six", [6], float("inf"), float("nan"), None, {}])
 def test_an_unknown_number_of_nodes_gives_no_count(count: Any) -> None:
-    assert NodePoolLifecycle.count_gpus({"count": count}) == 0
+    assert NodePoolLifecycle.hooks.count_gpus({"count": count}) == 0

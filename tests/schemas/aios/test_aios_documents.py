@@ -7,12 +7,12 @@ import pytest
 from support.platforms.aios_document import CLUSTER, DECLARED, pair_with_types
 
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import (
+from gpuform.schemas.aios.inputs import ClusterInputs, GpuNodeInputs
+from gpuform.schemas.aios.wire import (
     build_cluster_document,
     cluster_to_declared,
     node_to_entry,
 )
-from gpuform.schemas.aios.inputs import ClusterInputs, GpuNodeInputs
 from gpuform.schemas.changes import compute_changes
 from gpuform.schemas.checking import validate_inputs
 

@@ -8,7 +8,7 @@ from mongomock.filtering import filter_applies
 from support.platforms.aios_document import CLUSTER, QUERY
 from support.strategies.mongo_strategies import DOCUMENTS, FILTERS
 
-from gpuform.schemas.aios.documents import find_filter_problems, matches_filter
+from gpuform.schemas.aios.wire import find_filter_problems, matches_filter
 
 
 @settings(deadline=None)

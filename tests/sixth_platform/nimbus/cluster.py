@@ -142,8 +142,10 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     outputs = ClusterOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     operations = ClusterOperations
-    gpus_field = "gpu_count"
-    hooks = KindHooks(compute_resource_usage=compute_resource_usage)
+    hooks = KindHooks(
+        count_gpus=lambda properties: parse_count(properties.get("gpu_count")),
+        compute_resource_usage=compute_resource_usage,
+    )
 
 
 def build_poll_result(cluster: Cluster) -> PollResult[ObservedCluster]:

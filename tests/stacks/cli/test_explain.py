@@ -8,7 +8,7 @@ import pytest
 from support.platforms.text_encodings import ENCODINGS
 from support.stacks.planned_project import PlannedProject
 
-from gpuform.schemas.explanation import Explanation
+from gpuform.schemas.timeline import Explanation
 
 Run = Any
 

@@ -10,7 +10,7 @@ from support.platforms.text_encodings import ENCODINGS
 
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.values import Secret
-from gpuform.schemas.agenda import Agenda, AgendaEntry
+from gpuform.schemas.timeline import Agenda, AgendaEntry
 from gpuform.stacks.engine.digests import RegistrationIndex
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.registration import Registration

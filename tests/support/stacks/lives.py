@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from gpuform.schemas.explanation import LifeEvent
+from gpuform.schemas.timeline import LifeEvent
 from gpuform.stacks.engine.store import Backend, read_sealed
 from gpuform.stacks.explain.life import derive_events
 from gpuform.stacks.explain.recorded_runs import list_stored_objects, read_recorded_runs

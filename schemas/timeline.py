@@ -1,19 +1,66 @@
-"""Define the explanation of a resource, node or object: who did what to it, when and why.
+"""Define the calendar of stacks, and the explanation of a resource, node or object.
 
-`gpuform.stacks.explain` builds explanations from a stack's history, records and state; commands
-render them. Their JSON is an interface for other programs.
+The calendar is everything that begins or ends at a known time: `gpuform.stacks.schedule.calendar`
+builds it from declarations and states. An explanation says who did what to an object, when and why:
+`gpuform.stacks.explain` builds it from a stack's history, records and state. Commands render both.
+Their JSON is an interface for other programs.
 """
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from gpuform.schemas.models import FrozenModel
+from gpuform.schemas.policies.lifetime import Day
+
+AgendaKind = Literal["reservation", "expiry", "running_hours", "rollout", "certification"]
 
 
-class _ExplanationModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+class WeeklyHours(FrozenModel):
+    """The hours of a week in which a resource runs."""
+
+    days: tuple[Day, ...] = Field(description="The days on which the hours begin.")
+    start: str = Field(description="When they begin, by the clock of time_zone: 08:00.")
+    stop: str = Field(description="When they end; on the next day if it is not after start.")
+    time_zone: str = Field(description="IANA name of the time zone.")
 
 
-class ExplainedRun(_ExplanationModel):
+class AgendaEntry(FrozenModel):
+    """A line of the calendar."""
+
+    kind: AgendaKind = Field(
+        description="reservation, expiry, running_hours, rollout or certification."
+    )
+    text: str = Field(description="What it is, in words.")
+    start: str = Field(
+        default="", description="When it begins, in UTC; empty: it has begun, or only ends."
+    )
+    end: str = Field(default="", description="When it ends, in UTC; empty: unknown.")
+    hours: WeeklyHours | None = Field(
+        default=None, description="The hours of each week; null for an entry that does not recur."
+    )
+    urn: str = Field(default="", description="URN of the resource.")
+    name: str = Field(default="", description="Name of the resource in the program.")
+    stack: str = Field(default="", description="The stack of the resource, as PROJECT/STACK.")
+
+    @property
+    def moment(self) -> str:
+        """The time by which the entry is sorted: what is due next; empty for now."""
+        return self.start or self.end
+
+
+class Agenda(FrozenModel):
+    """The calendar of one or several stacks, sorted by time."""
+
+    format_version: Literal["1"] = Field(default="1", description="Version of this format.")
+    made_at: str = Field(description="The time for which the calendar was made, in UTC.")
+    entries: tuple[AgendaEntry, ...] = Field(default=(), description="The lines, the next first.")
+    unread: tuple[str, ...] = Field(
+        default=(), description="Stacks that could not be read, and why."
+    )
+
+
+class ExplainedRun(FrozenModel):
     """A run of the stack's history: who ran it, from where, and with which plan."""
 
     number: int = Field(description="Number of the run; 1 is the oldest.")
@@ -68,7 +115,7 @@ LifeAction = Literal[
 ]
 
 
-class LifeEvent(_ExplanationModel):
+class LifeEvent(FrozenModel):
     """Something that happened to an object or to one of its nodes."""
 
     time: str = Field(description="When the run that records it ended, in UTC; empty: unknown.")
@@ -93,7 +140,7 @@ class LifeEvent(_ExplanationModel):
     )
 
 
-class TestFigure(_ExplanationModel):
+class TestFigure(FrozenModel):
     """The result of a test of nodes."""
 
     certification: str = Field(description="Name of the certification, or of the tested resource.")
@@ -107,7 +154,7 @@ class TestFigure(_ExplanationModel):
     because: str = Field(default="", description="Why a node failed; empty: it passed.")
 
 
-class ExplainedRepair(_ExplanationModel):
+class ExplainedRepair(FrozenModel):
     """A repair of a node, and its evidence."""
 
     node: str = Field(description="Name of the node.")
@@ -123,7 +170,7 @@ class ExplainedRepair(_ExplanationModel):
     at: str = Field(default="", description="When it was requested or ended, in UTC.")
 
 
-class ExplainedCost(_ExplanationModel):
+class ExplainedCost(FrozenModel):
     """The cost of an object between its first and its last run in the history."""
 
     currency: str = Field(description="Currency of the cost.")
@@ -132,7 +179,7 @@ class ExplainedCost(_ExplanationModel):
     hours: float = Field(description="Hours that are in the total.")
 
 
-class Explanation(_ExplanationModel):
+class Explanation(FrozenModel):
     """The life of a resource, a node or an object."""
 
     format_version: Literal["1"] = Field(default="1", description="Version of this format.")
