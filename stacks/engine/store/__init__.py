@@ -15,11 +15,14 @@ from gpuform.stacks.engine.store.backend import (
 from gpuform.stacks.engine.store.backups import (
     SEALED,
     Backup,
+    OtherStacks,
+    Owners,
     SealedState,
     add_backup_hint,
     describe_orphaned_journals,
     find_backups,
     find_last_good_backup,
+    find_owners,
     load_backup,
     read_sealed,
 )
@@ -32,7 +35,6 @@ from gpuform.stacks.engine.store.layout import (
     read_marker,
     write_marker,
 )
-from gpuform.stacks.engine.store.lease import OtherStacks, Owners, find_owners
 from gpuform.stacks.engine.store.local_files import Files
 from gpuform.stacks.engine.store.lock import LockFile, LockTimeout, StackLock, encode_lock, get_user
 from gpuform.stacks.engine.store.runs import IN_PROGRESS, HistoryEntry, RunHistory

@@ -1,21 +1,24 @@
-"""Read the present and earlier states of a stack without its passphrase: secrets stay encrypted.
+"""Read present and earlier states of stacks without a passphrase: secrets stay encrypted.
 
 The `state` and `stack` commands call this module, and so does the loading of a state that turns out
-to be damaged.
+to be damaged. Imports ask for the stacks that own objects.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import value_json
+from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.state import (
     IntegrityError,
     JournalError,
     OrphanedJournal,
+    ResourceState,
     Snapshot,
     StateError,
     UnknownFormat,
@@ -25,6 +28,7 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.store.backend import Backend
 from gpuform.stacks.engine.store.storage import BlobEntry, DamagedFile
+from gpuform.stacks.engine.urn import is_provider
 
 
 class SealedCrypter:
@@ -64,6 +68,10 @@ class SealedState:
     orphaned_journals: tuple[OrphanedJournal, ...] = ()
     fault: JournalError | None = None
 
+    def list_lost_objects(self) -> list[ResourceState]:
+        """Return the created objects of orphaned journals whose ids are missing in the snapshot."""
+        return _list_lost_objects(self.snapshot, self.orphaned_journals)
+
     def describe_uncertainty(self, where: str) -> str:
         """Describe objects of journals that may be missing in the snapshot, or return ""."""
         if self.fault is not None:
@@ -82,9 +90,17 @@ def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
         StateError: the checkpoint is not Pulumi's format.
         EngineError: the stack does not exist.
     """
+    sealed = _find_sealed(backend, project, stack)
+    if sealed is None:
+        raise EngineError(f"no stack named '{stack}' in {backend.url}")
+    return sealed
+
+
+def _find_sealed(backend: Backend, project: str, stack: str) -> SealedState | None:
+    """Read the state of a stack as `read_sealed`, or return None if there is no such stack."""
     data = backend.read(project, stack)
     if data is None:
-        raise EngineError(f"no stack named '{stack}' in {backend.url}")
+        return None
     checkpoint = load_checkpoint(data)
     snapshot = Snapshot.from_json(checkpoint, SEALED)
     try:
@@ -105,11 +121,7 @@ def describe_orphaned_journals(
 
     Unfinished creates are not described.
     """
-    lost_objects = [
-        entry
-        for orphaned_journal in orphaned_journals
-        for entry in orphaned_journal.find_lost_objects(snapshot)
-    ]
+    lost_objects = _list_lost_objects(snapshot, orphaned_journals)
     if not lost_objects:
         return ""
     names = "".join(f"\n  {entry.urn} (id {entry.id})" for entry in lost_objects)
@@ -118,6 +130,13 @@ def describe_orphaned_journals(
         f"{where} of that run records objects that the state does not have:{names}\n  The next "
         "`gpuform up`, `gpuform refresh` or `gpuform destroy` looks for them."
     )
+
+
+def _list_lost_objects(
+    snapshot: Snapshot, orphaned_journals: Iterable[OrphanedJournal]
+) -> list[ResourceState]:
+    """Return the created objects of the journals whose ids are missing in the snapshot."""
+    return [entry for orphan in orphaned_journals for entry in orphan.find_lost_objects(snapshot)]
 
 
 _STAMP = re.compile(r"\.(\d{15,19})(\.|$)")
@@ -214,3 +233,102 @@ def _examine_backup(backend: Backend, entry: BlobEntry) -> Backup:
         return Backup(where, time, fault=f"breaks rules: {error.violations[0]}")
     except EngineError as error:
         return Backup(where, time, fault=error.message)
+
+
+_READS: Final = 3
+"""How often a state is read whose journal does not fit: a run may be writing both."""
+
+
+class UnreadableStack(EngineError):
+    """A stack whose resources are unknown because its state cannot be read."""
+
+    help_page = "guides/state-for-a-team"
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The objects of a backend's stacks, with the ones of interrupted runs.
+
+    `resources` are the entries of objects, each with the full name of its stack; `unreadable` has
+    an error for each stack that cannot be read.
+    """
+
+    resources: list[tuple[str, ResourceState]] = field(default_factory=list)
+    unreadable: list[UnreadableStack] = field(default_factory=list)
+
+
+class OtherStacks:
+    """The stacks of a backend except for one, whose run imports unowned objects."""
+
+    def __init__(self, backend: Backend, stack: str) -> None:
+        self._backend = backend
+        self._stack = stack
+        self._lock = backend.import_lock
+
+    def find_owners(self, *, claim: bool) -> Owners:
+        """Return the objects that the other stacks of the backend own.
+
+        With `claim`, also take the lock for imports: no other stack imports until `release`. Where
+        the system has no locks, nothing is locked.
+
+        Raises:
+            EngineError: another stack is importing now; only with `claim`.
+        """
+        # Two runs that import at the same time could import one object twice.
+        if claim and self._lock.take() is LockAttempt.HELD:
+            raise EngineError(
+                f"another command is importing into a stack of {self._backend.url}",
+                hint="run the command again when the import has ended",
+            )
+        return find_owners(self._backend, self._stack)
+
+    def release(self) -> None:
+        """Allow other stacks to import again: the claimed objects are in the state."""
+        self._lock.release()
+
+
+def find_owners(backend: Backend, excluded_stack: str = "") -> Owners:
+    """Return the objects of all stacks, except for `excluded_stack` (a full name).
+
+    External objects are left out, and secrets stay encrypted. A stack that cannot be read is in the
+    result's `unreadable`.
+    """
+    known_owners = Owners()
+    for stack in backend.list_stacks():
+        if stack == excluded_stack:
+            continue
+        try:
+            entries = _list_objects(backend, *stack.split("/")[1:])
+        except EngineError as error:
+            known_owners.unreadable.append(
+                UnreadableStack(
+                    f"the resources of stack {stack} are unknown: {error.message}", error.hint
+                )
+            )
+        else:
+            known_owners.resources.extend((stack, entry) for entry in entries)
+    return known_owners
+
+
+def _list_objects(backend: Backend, project: str, stack: str) -> list[ResourceState]:
+    """Return the entries of a stack's objects, including those in journals of interrupted runs.
+
+    External objects are left out; a stack that does not exist has none. Raises EngineError if state
+    or journal cannot be read.
+    """
+    sealed = _find_sealed(backend, project, stack)
+    for _ in range(_READS - 1):
+        # A run may have written between the reads of the state and of the journal.
+        if sealed is not None and sealed.fault is not None:
+            sealed = _find_sealed(backend, project, stack)
+    if sealed is None:
+        return []  # the stack was removed after the listing
+    if sealed.fault is not None:
+        raise sealed.fault
+    return [
+        entry
+        for entry in (*sealed.snapshot.resources, *sealed.list_lost_objects())
+        if entry.custom and entry.id and not is_provider(entry.type)
+        # A pending replacement keeps the entry of the old object, which is deleted already.
+        if not entry.external and not entry.pending_replacement
+    ]

@@ -1,10 +1,9 @@
-"""Lock a bucket with a lease that its owner renews, and find the stacks that own objects.
+"""Lock a bucket with a lease that its owner renews.
 
 A lease is written with If-None-Match and renewed with If-Match, so that it has one owner at a time.
 Only the store's clock decides whether the owner is dead: the lease's last change against that of an
 object written now. An owner that was stopped and wakes up finds its lease old, renews before
-anything else, and is refused when it has a successor. `StackLock` takes the lease of a bucket;
-imports ask for owners, which are found without a passphrase: secrets are discarded.
+anything else, and is refused when it has a successor. `StackLock` takes the lease of a bucket.
 """
 
 import contextlib
@@ -13,21 +12,11 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.machine import LockAttempt
-from gpuform.stacks.engine.state import (
-    JournalError,
-    ResourceState,
-    Snapshot,
-    journal,
-    load_checkpoint,
-)
-from gpuform.stacks.engine.store.backend import Backend
 from gpuform.stacks.engine.store.lock import LockFile, describe_process
 from gpuform.stacks.engine.store.storage import (
     ABSENT,
@@ -37,7 +26,6 @@ from gpuform.stacks.engine.store.storage import (
     Storage,
     StorageFailed,
 )
-from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.value_json import load
 
 SECONDS = 60.0
@@ -255,121 +243,3 @@ def _parse_document(blob: Blob) -> dict[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
-
-
-ATTEMPTS = 3
-
-
-class UnreadableStack(EngineError):
-    """A stack whose resources are unknown because its state cannot be read."""
-
-    help_page = "guides/state-for-a-team"
-
-
-@dataclass(frozen=True, slots=True)
-class Owners:
-    """The objects of a backend's stacks, with the ones of interrupted runs.
-
-    `resources` are the entries of objects, each with the full name of its stack; `unreadable` has
-    an error for each stack that cannot be read.
-    """
-
-    resources: list[tuple[str, ResourceState]] = field(default_factory=list)
-    unreadable: list[UnreadableStack] = field(default_factory=list)
-
-
-class OtherStacks:
-    """The stacks of a backend except for one, whose run imports unowned objects."""
-
-    def __init__(self, backend: Backend, stack: str) -> None:
-        self._backend = backend
-        self._stack = stack
-        self._lock = backend.import_lock
-
-    def find_owners(self, *, claim: bool) -> Owners:
-        """Return the objects that the other stacks of the backend own.
-
-        With `claim`, also take the lock for imports: no other stack imports until `release`. Where
-        the system has no locks, nothing is locked.
-
-        Raises:
-            EngineError: another stack is importing now; only with `claim`.
-        """
-        # Two runs that import at the same time could import one object twice.
-        if claim and self._lock.take() is LockAttempt.HELD:
-            raise EngineError(
-                f"another command is importing into a stack of {self._backend.url}",
-                hint="run the command again when the import has ended",
-            )
-        return find_owners(self._backend, self._stack)
-
-    def release(self) -> None:
-        """Allow other stacks to import again: the claimed objects are in the state."""
-        self._lock.release()
-
-
-def find_owners(backend: Backend, excluded_stack: str = "") -> Owners:
-    """Return the objects of all stacks, except for `excluded_stack` (a full name).
-
-    External objects are left out, and secrets are read as null. A stack that cannot be read is in
-    the result's `unreadable`.
-    """
-    known_owners = Owners()
-    for stack in backend.list_stacks():
-        if stack == excluded_stack:
-            continue
-        try:
-            entries = _read_resources(backend, *stack.split("/")[1:])
-        except EngineError as error:
-            known_owners.unreadable.append(
-                UnreadableStack(
-                    f"the resources of stack {stack} are unknown: {error.message}", error.hint
-                )
-            )
-        else:
-            known_owners.resources.extend((stack, entry) for entry in entries)
-    return known_owners
-
-
-def _read_resources(backend: Backend, project: str, name: str) -> list[ResourceState]:
-    """Return the resources of a stack, reading again if a run wrote between state and journal."""
-    for _ in range(ATTEMPTS - 1):
-        with suppress(JournalError):
-            return list(_iterate_resources(backend, project, name))
-    return list(_iterate_resources(backend, project, name))
-
-
-def _iterate_resources(backend: Backend, project: str, name: str) -> Iterator[ResourceState]:
-    """Yield the entries of existing objects, including those in journals of interrupted runs.
-
-    External objects are left out; nothing is yielded for a stack that does not exist.
-    """
-    data = backend.read(project, name)
-    if data is None:
-        return  # the stack was removed after the listing
-    snapshot = Snapshot.from_json(load_checkpoint(data), _DiscardingCrypter())
-    recovered = journal.recover(
-        backend.open_journal(project, name), data, snapshot, _DiscardingCrypter()
-    )
-    lost_objects = [
-        entry
-        for orphaned_journal in recovered.orphaned_journals
-        for entry in orphaned_journal.find_lost_objects(snapshot)
-    ]
-    for entry in (*recovered.snapshot.resources, *lost_objects):
-        # A pending replacement keeps the entry of the old object, which is deleted already.
-        is_object = entry.custom and entry.id and not is_provider(entry.type)
-        if is_object and not entry.external and not entry.pending_replacement:
-            yield entry
-
-
-class _DiscardingCrypter:
-    """A crypter that reads every secret as null."""
-
-    def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """Raise AssertionError: the state is only read."""
-        raise AssertionError(f"nothing is written ({len(plaintext)}, {previous})")
-
-    def decrypt(self, ciphertext: str) -> str:  # noqa: ARG002 - as a Crypter has it
-        """Return the JSON null in place of every secret."""
-        return "null"
