@@ -26,25 +26,26 @@ from gpuform.stacks.engine.store.backups import (
     load_backup,
     read_sealed,
 )
+from gpuform.stacks.engine.store.bucket_runs import (
+    SegmentLog,
+    UnsavedFile,
+    UnsavedSegment,
+    reject_unsaved_run,
+)
 from gpuform.stacks.engine.store.layout import (
     ARRIVING,
+    IN_PROGRESS,
     MOVED,
+    HistoryEntry,
+    RunHistory,
     StackMoved,
     build_marker_name,
     build_moved_error,
     read_marker,
     write_marker,
 )
-from gpuform.stacks.engine.store.local_files import Files
 from gpuform.stacks.engine.store.lock import LockFile, LockTimeout, StackLock, encode_lock, get_user
-from gpuform.stacks.engine.store.runs import IN_PROGRESS, HistoryEntry, RunHistory
-from gpuform.stacks.engine.store.segments import (
-    SegmentLog,
-    UnsavedFile,
-    UnsavedSegment,
-    reject_unsaved_run,
-)
-from gpuform.stacks.engine.store.storage import MAKE_ROOM, BackendError, DamagedFile, Storage
+from gpuform.stacks.engine.store.storage import MAKE_ROOM, BackendError, DamagedFile, Files, Storage
 
 __all__ = [
     "ARRIVING",

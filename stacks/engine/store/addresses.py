@@ -20,8 +20,7 @@ from gpuform.stacks.engine.machine import (
     get_pip_requirement,
     replace_file,
 )
-from gpuform.stacks.engine.store.local_files import Files, ReadOnlyStorage
-from gpuform.stacks.engine.store.storage import BackendError, Storage
+from gpuform.stacks.engine.store.storage import BackendError, Files, ReadOnlyStorage, Storage
 from gpuform.stacks.engine.value_json import load
 
 _BUCKETS = ("s3", "gs", "azblob")

@@ -15,12 +15,9 @@ from gpuform.providers.context import get_run_context
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.state import Log, format_timestamp
 from gpuform.stacks.engine.store import layout
-from gpuform.stacks.engine.store import storage as backend_files
 from gpuform.stacks.engine.store.addresses import anchor_file_url, get_current_url, open_storage
-from gpuform.stacks.engine.store.layout import is_marked, reject_relocated
-from gpuform.stacks.engine.store.local_files import Files
+from gpuform.stacks.engine.store.layout import RunHistory, is_marked, reject_relocated
 from gpuform.stacks.engine.store.lock import LockTimeout, StackLock
-from gpuform.stacks.engine.store.runs import RunHistory
 from gpuform.stacks.engine.store.storage import (
     ABSENT,
     MAKE_ROOM,
@@ -29,8 +26,11 @@ from gpuform.stacks.engine.store.storage import (
     BlobVersion,
     ChangedMeanwhile,
     Exclusion,
+    Files,
     Storage,
     Unwritable,
+    compress,
+    decompress,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -146,7 +146,7 @@ class Backend:
         if name is None or blob is None:
             return None
         self._versions[name] = blob.version
-        return backend_files.decompress(blob.data, self.storage.locate(name))
+        return decompress(blob.data, self.storage.locate(name))
 
     def write(self, project: str, stack: str, data: bytes) -> None:
         """Replace the checkpoint in the present format, after copying the old one to `.bak`.
@@ -165,7 +165,7 @@ class Backend:
         old = self._choose_checkpoint_name(project, stack)
         starts_gzip = self.gzips and old.endswith(".json")
         name = f"{old}.gz" if starts_gzip else old
-        packed = backend_files.compress(data, name)
+        packed = compress(data, name)
         try:
             # The copy comes first, as in Pulumi: `.bak` is complete whatever happens to the write.
             was_there = self.storage.copy(old, f"{old}.bak")
@@ -197,7 +197,7 @@ class Backend:
         backup_name = f"{name}.{layout.create_timestamp(self.storage, f'{name}.')}"
         was_there = self.storage.copy(name, backup_name)
         expected = self._get_expected_version(name) if was_there else ABSENT
-        packed = backend_files.compress(data, name)
+        packed = compress(data, name)
         self._versions[name] = self.storage.write(name, packed, replacing=expected)
         return self.storage.locate(backup_name) if was_there else None
 
@@ -343,7 +343,7 @@ class Backend:
         blob = storage.read(name)
         if blob is None:
             raise BackendError(f"{where} cannot be read: No such file or directory")
-        return backend_files.decompress(blob.data, where)
+        return decompress(blob.data, where)
 
     def open_history(self, project: str, stack: str) -> RunHistory:
         """Open the history of a stack."""

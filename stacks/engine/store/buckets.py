@@ -22,8 +22,7 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from gpuform.stacks.engine.state import Log
 from gpuform.stacks.engine.store.addresses import Address
-from gpuform.stacks.engine.store.lease import Lease
-from gpuform.stacks.engine.store.segments import SegmentLog, UnsavedFile
+from gpuform.stacks.engine.store.bucket_runs import Lease, SegmentLog, UnsavedFile
 from gpuform.stacks.engine.store.storage import (
     ABSENT,
     BackendError,

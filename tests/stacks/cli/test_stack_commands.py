@@ -14,7 +14,7 @@ from gpuform.providers.values import PropertyMap, Secret
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.stack import SecretsChange
 from gpuform.stacks.engine.state import ResourceState, SecretsProvider, Snapshot
-from gpuform.stacks.engine.store import local_files as storage_files
+from gpuform.stacks.engine.store import storage as storage_files
 
 Run = Any
 URN = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"

@@ -268,7 +268,7 @@ class TestRename:
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("gpuform.stacks.engine.store.local_files.replace_file", full)
+        monkeypatch.setattr("gpuform.stacks.engine.store.storage.replace_file", full)
         ran = run("state", "rename", "a", "z", "--yes")
         assert ran.code == 1
         assert "No space left on device" in ran.err
@@ -381,7 +381,7 @@ class TestMove:
     def test_a_failure_at_the_source_reverts_the_move(
         self, run_with_prod: Run, state_files: StateFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from gpuform.stacks.engine.store import local_files as storage_files
+        from gpuform.stacks.engine.store import storage as storage_files
 
         before, real = state_files.path.read_bytes(), storage_files.replace_file
 

@@ -17,8 +17,8 @@ from support.stacks.lock_contenders import release_contenders, start_contenders
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import Journal
 from gpuform.stacks.engine.state.journal import Record
-from gpuform.stacks.engine.store import Backend, LockTimeout, StackLock, lease
-from gpuform.stacks.engine.store.lease import LeaseLost
+from gpuform.stacks.engine.store import Backend, LockTimeout, StackLock, bucket_runs
+from gpuform.stacks.engine.store.bucket_runs import LeaseLost
 from gpuform.stacks.engine.store.lock import LockedError
 from gpuform.stacks.engine.store.storage import ChangedMeanwhile
 
@@ -96,7 +96,7 @@ def test_the_lock_holds_between_clocks_that_differ_by_a_day(
 ) -> None:
     real = time.time
     with Backend.open(backend_url, SHORT).create_lock("demo", "dev"):
-        monkeypatch.setattr(lease.time, "time", lambda: real() + skew)
+        monkeypatch.setattr(bucket_runs.time, "time", lambda: real() + skew)
         with pytest.raises(LockedError):
             Backend.open(backend_url, SHORT).create_lock("demo", "dev").acquire()
 

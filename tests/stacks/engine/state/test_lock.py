@@ -21,7 +21,7 @@ from support.stacks.lock_contenders import release_contenders, start_contenders
 
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.machine import KernelLock, LockAttempt
-from gpuform.stacks.engine.store import Backend, LockTimeout, local_files
+from gpuform.stacks.engine.store import Backend, LockTimeout, storage
 from gpuform.stacks.engine.store.lock import LockedError
 
 
@@ -145,7 +145,7 @@ def test_a_lock_file_that_appears_during_acquire_wins(folder: Path, own: Path, m
         path.write_bytes(data)
         path.with_name("other.json").write_bytes(data)
 
-    monkeypatch.setattr(local_files, "replace_file", both)
+    monkeypatch.setattr(storage, "replace_file", both)
     with pytest.raises(LockedError, match=r"other\.json"):
         create_file_lock(folder, own).acquire()
     assert [path.name for path in folder.iterdir()] == ["other.json"]
@@ -358,7 +358,7 @@ def test_an_unwritable_lock_folder_is_an_error_with_its_path(
         with pytest.raises(EngineError, match=f"{own} cannot be written: Read-only"):
             create_file_lock(folder, own).acquire()
     with monkeypatch.context() as patch:
-        patch.setattr(local_files, "replace_file", read_only)
+        patch.setattr(storage, "replace_file", read_only)
         with pytest.raises(EngineError, match=r"\.json cannot be written: Read-only"):
             create_file_lock(folder, own).acquire()
     with create_file_lock(folder, own):
