@@ -2,7 +2,7 @@
 
 The resource monitor calls the generator under one lock, as Pulumi's engine does, so that decisions
 are serial. The generator asks the provider host to check inputs and to compare them, never to
-change an object. `importing` plans imports, `dependent_replacements` finds replaced dependents.
+change an object. `existing_objects` matches entries, plans imports and finds replaced dependents.
 """
 
 import time
@@ -12,15 +12,28 @@ from typing import Any, Literal
 
 from gpuform.providers.values import UNKNOWN_TEXT, PropertyMap, find_changed_keys
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.plan import ResourceChange
+from gpuform.schemas.plan import PlanReason, ResourceChange
 from gpuform.stacks.engine import property_paths
-from gpuform.stacks.engine.planning import importing
-from gpuform.stacks.engine.planning import steps as goal_state
-from gpuform.stacks.engine.planning import steps as resource_diff
 from gpuform.stacks.engine.planning.constraints import check_inputs
-from gpuform.stacks.engine.planning.dependent_replacements import DependentReplacements, OldEntries
 from gpuform.stacks.engine.planning.events import Diagnostic, EventBus, describe_change
-from gpuform.stacks.engine.planning.steps import Op, Step
+from gpuform.stacks.engine.planning.existing_objects import (
+    DependentReplacements,
+    OldEntries,
+    OwnedObjects,
+    build_import_steps,
+    should_import,
+)
+from gpuform.stacks.engine.planning.steps import (
+    Op,
+    Step,
+    build_replacement_diff,
+    compare_with_goal,
+    find_forced_replacement,
+    inherit_options,
+    read_to_goal,
+    refuse_unknown_trigger,
+    registration_to_goal,
+)
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState, SelectedResources, Selection, graph
@@ -59,7 +72,7 @@ class StepGenerator:
     _old_entries: OldEntries = field(init=False)
     _dependents: DependentReplacements = field(init=False)
     selected: SelectedResources = field(init=False)
-    _owned_objects: importing.OwnedObjects = field(init=False)
+    _owned_objects: OwnedObjects = field(init=False)
     _started_at: float = field(default_factory=time.monotonic)
     # URNs of live entries that are deleted after their replacement exists
     _replaced_first: set[str] = field(default_factory=set)
@@ -79,9 +92,7 @@ class StepGenerator:
         self._old_entries = OldEntries.from_state(self.stack, self.project, self.base)
         self._dependents = DependentReplacements(self.base, self.host)
         self.selected = SelectedResources(self.selection)
-        self._owned_objects = importing.OwnedObjects(
-            self.host, self.base, self.others, self.preview
-        )
+        self._owned_objects = OwnedObjects(self.host, self.base, self.others, self.preview)
 
     def generate_steps(self, registration: Registration, provider: str) -> list[Step]:
         """Return the steps of one registration, in execution order.
@@ -94,14 +105,8 @@ class StepGenerator:
             CheckFailed: the provider refused the inputs.
             EngineError: the resource cannot be planned.
         """
-        old = self._old_entries.match_entry(registration)
-        registration = goal_state.inherit_options(
-            registration, self._old_entries.declared.get(registration.parent)
-        )
-        # Children inherit options from the parent's inherited ones, as in Pulumi's
-        # inheritFromParent.
-        self._old_entries.declared[registration.urn] = registration
-        goal = goal_state.registration_to_goal(registration, provider)
+        registration, old = self._match_registration(registration)
+        goal = registration_to_goal(registration, provider)
         program_step = (
             self._build_program_step(registration, old, goal)
             if self.run_program_operation
@@ -140,13 +145,23 @@ class StepGenerator:
         The resource counts as declared, so that the run does not delete it. No provider is asked,
         as under the Pulumi CLI: the inputs lack the values of the failed resource.
         """
-        old = self._old_entries.match_entry(registration)
-        registration = goal_state.inherit_options(
-            registration, self._old_entries.declared.get(registration.parent)
-        )
-        self._old_entries.declared[registration.urn] = registration
-        self._goals[registration.urn] = old or goal_state.registration_to_goal(registration, "")
+        registration, old = self._match_registration(registration)
+        self._goals[registration.urn] = old or registration_to_goal(registration, "")
         self._handled_urns.add(registration.urn)
+
+    def _match_registration(
+        self, registration: Registration
+    ) -> tuple[Registration, ResourceState | None]:
+        """Return the registration with inherited options, and its old entry if there is one.
+
+        Raises EngineError as `OldEntries.match_entry`.
+        """
+        old, declared = self._old_entries.match_entry(registration), self._old_entries.declared
+        # Children inherit options from the parent's inherited ones, as in Pulumi's
+        # inheritFromParent.
+        registration = inherit_options(registration, declared.get(registration.parent))
+        declared[registration.urn] = registration
+        return registration, old
 
     def _build_program_step(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
@@ -186,7 +201,7 @@ class StepGenerator:
         """
         old = self._old_entries.match_entry(read)
         self._handled_urns.add(read.urn)
-        new = goal_state.read_to_goal(read, provider)
+        new = read_to_goal(read, provider)
         # In a real run an unknown id belongs to a resource that failed or was skipped.
         is_id_missing = read.id == UNKNOWN_TEXT and not self.preview
         if (
@@ -266,12 +281,10 @@ class StepGenerator:
         not allowed.
         """
         # The order of the following decisions is the order of Pulumi's generateSteps.
-        if importing.should_import(registration, old):
+        if should_import(registration, old):
             self._owned_objects.claim_object(registration)
             started_at = self._started_at
-            steps = importing.build_import_steps(
-                self.host, registration, old, goal, as_of=started_at
-            )
+            steps = build_import_steps(self.host, registration, old, goal, as_of=started_at)
             self._owned_objects.claim_parts(steps[0].state)
             return steps
         is_recreated = goal.urn in self._dependent_keys
@@ -285,7 +298,9 @@ class StepGenerator:
             ]
         if is_recreated:
             self._replaced_urns.add(goal.urn)
-            diff = resource_diff.build_dependent_diff(self._dependent_keys[goal.urn])
+            diff = build_replacement_diff(
+                self._dependent_keys[goal.urn], PlanReason.DEPENDENCY_REPLACED
+            )
             fields = self.host.find_field_changes(goal.urn, old.outputs, goal.inputs, goal.provider)
             return self._build_replacement_steps(old, goal, replace(diff, fields=fields))
         if old.external:
@@ -438,11 +453,11 @@ class StepGenerator:
         replacement trigger is unknown.
         """
         if not self.preview:
-            resource_diff.refuse_unknown_trigger(goal)
+            refuse_unknown_trigger(goal)
         if is_requested:
-            return resource_diff.build_requested_diff()
-        forced_replacement = resource_diff.find_forced_replacement(old, goal, self._replaced_urns)
-        return forced_replacement or resource_diff.compare_with_goal(self.host, old, goal)
+            return build_replacement_diff(["id"], PlanReason.REPLACEMENT_REQUESTED)
+        forced_replacement = find_forced_replacement(old, goal, self._replaced_urns)
+        return forced_replacement or compare_with_goal(self.host, old, goal)
 
     def _is_deleted_for_replacement(self, old: ResourceState) -> bool:
         """Return True if this or an earlier run deletes the object ahead of a replacement."""

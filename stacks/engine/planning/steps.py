@@ -299,34 +299,20 @@ def find_forced_replacement(
     that this run replaces.
     """
     if _is_replacement_triggered(old, goal):
-        return _build_replacement_diff("replacement_trigger", PlanReason.REPLACEMENT_REQUESTED)
+        return build_replacement_diff(["replacement_trigger"], PlanReason.REPLACEMENT_REQUESTED)
     if replaced & set(goal.replace_with):
-        return build_dependent_diff(["replace_with"])
+        return build_replacement_diff(["replace_with"], PlanReason.DEPENDENCY_REPLACED)
     if goal.deleted_with in replaced:
-        return build_dependent_diff(["deleted_with"])
+        return build_replacement_diff(["deleted_with"], PlanReason.DEPENDENCY_REPLACED)
     # A changed provider reference alone replaces nothing; getting or losing one does.
     if bool(old.provider) != bool(goal.provider):
-        return _build_replacement_diff("provider", PlanReason.FIELD_FORCES_REPLACEMENT)
+        return build_replacement_diff(["provider"], PlanReason.FIELD_FORCES_REPLACEMENT)
     return None
 
 
-def build_requested_diff() -> Diff:
-    """Return the diff of a replacement requested by `--replace` or a `taint` in the state."""
-    return _build_replacement_diff("id", PlanReason.REPLACEMENT_REQUESTED)
-
-
-def build_dependent_diff(keys: Sequence[str]) -> Diff:
-    """Return the diff of a replacement caused by the replacement of another resource.
-
-    `keys` are the properties that refer to the other resource.
-    """
-    reason = PlanReason.DEPENDENCY_REPLACED
+def build_replacement_diff(keys: Sequence[str], reason: PlanReason) -> Diff:
+    """Build a diff that replaces the resource because of `keys`, by default create first."""
     return Diff(changes=True, replaces=keys, delete_before_replace=False, reason=reason)
-
-
-def _build_replacement_diff(key: str, reason: PlanReason) -> Diff:
-    """Build a diff that replaces the resource because of `key`, by default create first."""
-    return Diff(changes=True, replaces=[key], delete_before_replace=False, reason=reason)
 
 
 def _is_replacement_triggered(old: ResourceState, goal: ResourceState) -> bool:
@@ -350,20 +336,18 @@ def refuse_unknown_trigger(goal: ResourceState) -> None:
         )
 
 
-def compare_with_goal(
-    host: ProviderHost, old: ResourceState, goal: ResourceState, *, urn: str | None = None
-) -> Diff:
+def compare_with_goal(host: ProviderHost, old: ResourceState, goal: ResourceState) -> Diff:
     """Return the provider's diff between state and goal, or the engine's own diff of the inputs.
 
     As in Pulumi, `replace_on_changes` works only where the provider leaves the comparison to the
-    engine: the stock host does not pass on which properties changed. `urn` is sent to the provider
-    instead of the goal's. Raises EngineError for an invalid path.
+    engine: the stock host does not pass on which properties changed. Raises EngineError for an
+    invalid path.
     """
     # A component has no provider to ask.
     if not goal.custom:
         changed_paths = list(property_paths.find_differences(old.inputs, goal.inputs))
         return Diff(changes=bool(changed_paths), replaces=(), delete_before_replace=False)
-    diff = host.diff(urn or goal.urn, old.id, old.outputs, goal.inputs, goal.provider)
+    diff = host.diff(goal.urn, old.id, old.outputs, goal.inputs, goal.provider)
     changed: list[Path] = []
     # DIFF_UNKNOWN, the answer of Pulumi's base class: the engine compares the inputs itself.
     if diff.changes is None:

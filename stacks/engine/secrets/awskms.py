@@ -10,8 +10,8 @@ import botocore.config
 import botocore.exceptions
 import botocore.session
 
-from gpuform.stacks.engine.secrets.key_services import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
+from gpuform.stacks.engine.secrets.stack_secrets import KeyUrl, build_service_error
 
 _WITHOUT_EFFECT: Final = {
     "awssdk",  # the version of the Go library

@@ -13,8 +13,8 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.identity import AzureCliCredential, DefaultAzureCredential
 from azure.keyvault.keys.crypto import CryptographyClient, EncryptionAlgorithm
 
-from gpuform.stacks.engine.secrets.key_services import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
+from gpuform.stacks.engine.secrets.stack_secrets import KeyUrl, build_service_error
 
 _KEY: Final = re.compile(r".+\.vault\.[a-z\d.-]+/keys/.+")
 _BY_CLI: Final = "AZURE_KEYVAULT_AUTH_VIA_CLI"

@@ -18,8 +18,8 @@ from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from gpuform.stacks.engine.secrets.key_services import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
+from gpuform.stacks.engine.secrets.stack_secrets import KeyUrl, build_service_error
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloudkms",)
 _ENDPOINT: Final = "https://cloudkms.googleapis.com/"

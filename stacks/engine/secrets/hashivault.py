@@ -11,8 +11,8 @@ import hvac
 import hvac.exceptions
 import requests
 
-from gpuform.stacks.engine.secrets.key_services import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
+from gpuform.stacks.engine.secrets.stack_secrets import KeyUrl, build_service_error
 
 _PERMISSIONS_HINT: Final = (
     "Check VAULT_ADDR, and that the token (VAULT_TOKEN, or `vault login`) may update "

@@ -4,7 +4,13 @@ The highest package of the engine: operations and commands start here; it calls 
 `secrets` and `project`.
 """
 
-from gpuform.stacks.engine.stack.foreign_stack import ForeignStack, LiveResource, read_resources
+from gpuform.stacks.engine.stack.foreign_states import (
+    ForeignStack,
+    LiveResource,
+    StackImport,
+    read_resources,
+    recover,
+)
 from gpuform.stacks.engine.stack.moving import (
     build_lasting_url,
     has_local_records,
@@ -15,7 +21,6 @@ from gpuform.stacks.engine.stack.moving import (
 )
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack.stack import Stack, Workspace, get_unsaved_path
-from gpuform.stacks.engine.stack.state_import import StackImport, recover
 from gpuform.stacks.engine.stack.workspace import (
     APPROVED_BY,
     HOST,

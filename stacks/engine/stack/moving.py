@@ -41,8 +41,8 @@ from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.records import move_intents, open_intents
+from gpuform.stacks.engine.stack.foreign_states import recover
 from gpuform.stacks.engine.stack.stack import Stack, Workspace, get_unsaved_path
-from gpuform.stacks.engine.stack.state_import import recover
 from gpuform.stacks.engine.stack.workspace import (
     check_selectable,
     get_short_name,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.values import UNKNOWN
-from gpuform.stacks.engine.planning.dependent_replacements import DependentReplacements
+from gpuform.stacks.engine.planning.existing_objects import DependentReplacements
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState, graph
 

@@ -10,7 +10,7 @@ from gpuform.providers.values import UNKNOWN, Secret
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.errors import EngineError, GpuformError
 from gpuform.schemas.plan import PlanAction
-from gpuform.stacks.engine.planning import Op, Step, importing
+from gpuform.stacks.engine.planning import Op, Step, existing_objects
 from gpuform.stacks.engine.provider_host import Created, Diff
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
@@ -74,7 +74,7 @@ class Host:
 
 def plan(host: Host, registration: Registration, **goal: Any) -> list[Step]:
     state = ResourceState(registration.urn, True, registration.type, provider="p::1", **goal)
-    return importing.build_import_steps(host, registration, None, state, as_of=5.0)  # type: ignore[arg-type]
+    return existing_objects.build_import_steps(host, registration, None, state, as_of=5.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def plan(host: Host, registration: Registration, **goal: Any) -> list[Step]:
 def test_an_import_is_needed_until_the_stack_has_the_object(
     import_id: str, old: ResourceState | None, is_needed: bool
 ):
-    assert importing.should_import(build_goal(id_=import_id), old) is is_needed
+    assert existing_objects.should_import(build_goal(id_=import_id), old) is is_needed
 
 
 def test_a_resource_with_another_id_cannot_be_imported():
     with pytest.raises(EngineError) as raised:
-        importing.should_import(build_goal(), build_entry(id="m-9"))
+        existing_objects.should_import(build_goal(), build_entry(id="m-9"))
     assert raised.value.message == f"{A} has the id m-9 in the state, but import_ names m-7"
     assert raised.value.hint == (
         "remove import_, or declare another resource for the object to import"
@@ -162,7 +162,7 @@ def test_a_read_resource_can_be_imported():
     old = build_entry(external=True)
     goal = ResourceState(A, True, TYPE, provider="p::1")
     host = Host((FOUND, None))
-    (step,) = importing.build_import_steps(host, build_goal(), old, goal, as_of=0.0)  # type: ignore[arg-type]
+    (step,) = existing_objects.build_import_steps(host, build_goal(), old, goal, as_of=0.0)  # type: ignore[arg-type]
     assert step.old is old
 
 
@@ -203,12 +203,12 @@ class OtherStacks:
 
 def build_owned_entry(
     *base: ResourceState, host: Host | None = None, **more: Any
-) -> importing.OwnedObjects:
+) -> existing_objects.OwnedObjects:
     defaults = {"others": None, "preview": True}
-    return importing.OwnedObjects(host or Host(), base, **{**defaults, **more})  # type: ignore[arg-type]
+    return existing_objects.OwnedObjects(host or Host(), base, **{**defaults, **more})  # type: ignore[arg-type]
 
 
-def get_refusal(ledger: importing.OwnedObjects, registration: Registration) -> str:
+def get_refusal(ledger: existing_objects.OwnedObjects, registration: Registration) -> str:
     with pytest.raises(EngineError) as raised:
         ledger.claim_object(registration)
     assert raised.value.hint == (
@@ -311,7 +311,7 @@ def test_inputs_appended_to_an_import_id_are_not_part_of_the_id(region: Any):
     assert host.reads[0][0][:2] == (build_urn("a", VOLUME), "vol-1")
     assert step.new is not None
     assert step.new.import_id == "vol-1@us-central-8"
-    assert not importing.should_import(
+    assert not existing_objects.should_import(
         build_goal(id_="vol-1@us-central-8", type_=VOLUME), build_entry(type_=VOLUME, id="vol-1")
     )
     ledger = build_owned_entry(build_entry("b", VOLUME, id="vol-1"))

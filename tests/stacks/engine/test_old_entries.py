@@ -8,7 +8,7 @@ import pytest
 from gpuform.providers.values import PropertyMap, Secret
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.planning.constraints import CheckFailed, check_inputs
-from gpuform.stacks.engine.planning.dependent_replacements import OldEntries
+from gpuform.stacks.engine.planning.existing_objects import OldEntries
 from gpuform.stacks.engine.provider_host import PropertyFailure
 from gpuform.stacks.engine.registration import Alias, Read, Registration
 from gpuform.stacks.engine.state import ResourceState
