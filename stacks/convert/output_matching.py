@@ -9,7 +9,7 @@ calls this module.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
@@ -21,6 +21,7 @@ from gpuform.stacks.declaration_writer.declarations import (
     DeclaredReference,
     InterpolatedText,
     Value,
+    to_reference_in_text,
 )
 from gpuform.stacks.review.value_text import to_display_value
 
@@ -147,7 +148,7 @@ class OutputIndex:
         position = 0
         for begin, end, reference in self._find_references_in(text, secret):
             parts += [text[position:begin]] if begin > position else []
-            parts.append(_to_reference_in_text(reference))
+            parts.append(to_reference_in_text(reference))
             position = end
         return [*parts, text[position:]] if position < len(text) else parts
 
@@ -244,17 +245,6 @@ def _match_texts(values: Sequence[str], indexes: Sequence[OutputIndex], secret: 
     if all(isinstance(part, str) for part in parts):
         return values[0]
     return InterpolatedText(tuple(parts))
-
-
-def _to_reference_in_text(reference: AnyReference) -> AnyReference:
-    """Return the reference for use in a text.
-
-    A reference to a resource itself gets the step `id`: as a complete value, a resource means its
-    id without the step.
-    """
-    if isinstance(reference, DeclaredReference) and not reference.steps:
-        return replace(reference, steps=("id",))
-    return reference
 
 
 def _to_canonical_json(value: Any) -> str:

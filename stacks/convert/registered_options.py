@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.platform import Form
@@ -15,6 +15,9 @@ from gpuform.stacks.declaration_writer.declarations import (
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_TYPE, type_of
 from gpuform.stacks.resource_rules import find_kind
+
+if TYPE_CHECKING:
+    from gpuform.stacks.convert.declaration_builder import DeclarationBuilder
 
 _FLAG_OPTIONS: Final = ("protect", "retain_on_delete", "delete_before_replace")
 _LIST_OPTIONS: Final = ("ignore_changes", "replace_on_changes")
@@ -28,28 +31,9 @@ _TIMEOUT_OPERATIONS: Final = ("create", "update", "delete")
 """The operations for which a topology can set timeouts."""
 
 
-class ValueBuilder(Protocol):
-    """Builds values of declarations, as `DeclarationBuilder` does."""
-
-    references: Any
-
-    def build_value(
-        self,
-        requests: Sequence[ResourceRequest],
-        key: str,
-        values: Sequence[Any],
-        dependencies: Sequence[str],
-    ) -> Value:
-        """Return the value of a property or option; None, with a problem, if computed.
-
-        `values` has one value for each run; `dependencies` are the URNs on which the value depends.
-        """
-
-    def report_problem(self, request: ResourceRequest, key: str, reason: str) -> None:
-        """Add the problem of a value without an equivalent in a topology."""
-
-
-def build_options(requests: Sequence[ResourceRequest], builder: ValueBuilder) -> dict[str, Value]:
+def build_options(
+    requests: Sequence[ResourceRequest], builder: "DeclarationBuilder"
+) -> dict[str, Value]:
     """Return the options of a resource, without options at default values.
 
     `requests` has one request for each run. The caller adds `id` and `depends_on`.
@@ -58,7 +42,7 @@ def build_options(requests: Sequence[ResourceRequest], builder: ValueBuilder) ->
 
 
 def _iterate_options(
-    requests: Sequence[ResourceRequest], builder: ValueBuilder
+    requests: Sequence[ResourceRequest], builder: "DeclarationBuilder"
 ) -> Iterator[tuple[str, Value]]:
     """Yield name and value of each option that a topology can declare.
 
@@ -112,7 +96,7 @@ def _iterate_plain_options(request: Registration) -> Iterator[tuple[str, Value]]
 
 
 def _iterate_resource_options(
-    request: Registration, builder: ValueBuilder
+    request: Registration, builder: "DeclarationBuilder"
 ) -> Iterator[tuple[str, Value]]:
     """Yield the options with references to other resources."""
     if request.deleted_with:
@@ -136,7 +120,9 @@ def _iterate_secret_outputs(request: ResourceRequest) -> Iterator[tuple[str, Val
         yield "additional_secret_outputs", additional_names
 
 
-def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[tuple[str, Value]]:
+def _iterate_aliases(
+    request: Registration, builder: "DeclarationBuilder"
+) -> Iterator[tuple[str, Value]]:
     """Yield `aliases` with the aliases that the user wrote, if there are any.
 
     An alias with a URN, stack, project or `no_parent` is reported to `builder` and left out.
@@ -161,25 +147,20 @@ def _iterate_aliases(request: Registration, builder: ValueBuilder) -> Iterator[t
         alias_fields
         for alias_fields in aliases
         if alias_fields.get("type") not in other_types
-        or _drop_type(alias_fields) not in declared_aliases
+        or {k: v for k, v in alias_fields.items() if k != "type"} not in declared_aliases
     ]
     if user_aliases:
         yield "aliases", user_aliases
 
 
-def _drop_type(alias: dict[str, Value]) -> dict[str, Value]:
-    """Return the fields of an alias without `type`."""
-    return {key: value for key, value in alias.items() if key != "type"}
-
-
 def _get_reference(
-    request: ResourceRequest, key: str, urn: str, builder: ValueBuilder
+    request: ResourceRequest, key: str, urn: str, builder: "DeclarationBuilder"
 ) -> DeclaredReference | None:
     """Return the reference to another resource.
 
     Report a problem and return None if the resource is not converted.
     """
-    reference: DeclaredReference | None = builder.references.get(urn)
+    reference = builder.references.get(urn)
     if reference is None:
         builder.report_problem(request, key, f"refers to {urn}")
     return reference

@@ -21,7 +21,7 @@ from gpuform.stacks.declaration_writer.declarations import (
 )
 from gpuform.stacks.review.value_text import to_display_value
 
-_CONFIG_TYPES: Final[Mapping[type, str]] = {
+VALUE_TYPES: Final[Mapping[type, str]] = {
     bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
 }  # fmt: skip
 _MIN_SECRET_LENGTH: Final = 6
@@ -70,7 +70,7 @@ class SecretValues:
         """
         if secret is None:
             return None
-        type_ = _CONFIG_TYPES[type(secret)]
+        type_ = VALUE_TYPES[type(secret)]
         config_text = secret if isinstance(secret, str) else json.dumps(secret)
         key = self._find_key(secret)
         if key is None:

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.models import InputModel
@@ -144,29 +144,31 @@ class Declarations:
 
 def find_resource_references(value: Value) -> Iterator[DeclaredReference]:
     """Yield the references to resources in a value, at any depth."""
-    return (
-        reference
-        for reference in _iterate_references(value)
-        if isinstance(reference, DeclaredReference)
-    )
+    return (item for item in _iterate_references(value) if isinstance(item, DeclaredReference))
 
 
 def find_config_references(value: Value) -> Iterator[ConfigReference]:
     """Yield the references to configuration variables in a value, at any depth."""
-    return (
-        reference
-        for reference in _iterate_references(value)
-        if isinstance(reference, ConfigReference)
-    )
+    return (item for item in _iterate_references(value) if isinstance(item, ConfigReference))
 
 
 def find_module_references(value: Value) -> Iterator[ModuleReference]:
     """Yield the references to inputs and outputs of modules in a value, at any depth."""
-    return (
-        reference
-        for reference in _iterate_references(value)
-        if isinstance(reference, ModuleReference)
-    )
+    return (item for item in _iterate_references(value) if isinstance(item, ModuleReference))
+
+
+_Referring = TypeVar("_Referring", bound=Reference)
+
+
+def to_reference_in_text(reference: _Referring) -> _Referring:
+    """Return the reference for use in a text.
+
+    A reference to a resource itself gets the step `id`: as a complete value, a resource means its
+    id without the step.
+    """
+    if isinstance(reference, DeclaredReference) and not reference.steps:
+        return replace(reference, steps=("id",))
+    return reference
 
 
 def _iterate_references(value: Value) -> Iterator[Reference]:

@@ -31,6 +31,7 @@ from gpuform.stacks.topology.declarations import (
     Repeatable,
     Repetition,
     Topology,
+    sort_by_dependencies,
 )
 from gpuform.stacks.topology.references import Names, list_roots
 from gpuform.stacks.topology.scope import Scope, find_named_modules, find_part_position
@@ -94,19 +95,12 @@ def _sort_modules(modules: Mapping[str, Inclusion]) -> list[str]:
 
     Modules in a cycle keep the order of the file; evaluation reports the cycle.
     """
-    sorted_names: dict[str, None] = {}
 
-    def visit(name: str, path: frozenset[str]) -> None:
-        # `path` ends the walk in a cycle of modules.
-        if name in modules and name not in sorted_names and name not in path:
-            for entry in modules[name].arguments.values():
-                for dependency in find_named_modules(entry.node):
-                    visit(dependency, path | {name})
-            sorted_names[name] = None
+    def list_dependencies(name: str) -> Iterator[str]:
+        for entry in modules[name].arguments.values():
+            yield from (other for other in find_named_modules(entry.node) if other in modules)
 
-    for name in modules:
-        visit(name, frozenset())
-    return list(sorted_names)
+    return sort_by_dependencies(modules, list_dependencies, lambda _cycle: None)
 
 
 class _Expander:

@@ -4,7 +4,7 @@
 Loading, expansion and evaluation happen in `loading`, `expanding` and `scope`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -50,6 +50,7 @@ from gpuform.stacks.topology.declarations import (
     ModuleInstance,
     Repeatable,
     Topology,
+    sort_by_dependencies,
 )
 from gpuform.stacks.topology.expanding import expand, refuse_foreign_references
 from gpuform.stacks.topology.files import format_path
@@ -162,7 +163,7 @@ def plan_topology(
         _check_stack(name, entry, scope, problems, planning=planning)
     for entry in topology.outputs.values():
         scope.evaluate_node(entry.node, problems)
-    resources = _sort_by_dependencies(checked, problems)
+    resources = _sort_resources(checked, problems)
     _check_rules(resources, problems)
     modules = [module for file_scope in scope.list_scopes() for module in file_scope.list_modules()]
     return PlannedTopology(topology, names, config, modules, resources)
@@ -257,46 +258,25 @@ def _create_registration(resource: CheckedResource) -> Registration:
     )
 
 
-def _sort_by_dependencies(
+def _sort_resources(
     resources: Sequence[CheckedResource], problems: Diagnostics
 ) -> list[CheckedResource]:
-    """Sort the resources by dependencies, otherwise in file order.
-
-    Reports each cycle to `problems`. The walk is not recursive, because a chain may be as long as
-    the topology.
-    """
+    """Sort the resources by dependencies, otherwise in file order. Report each cycle."""
     by_instance = {resource.instance: resource for resource in resources}
-    sorted_resources: dict[Instance, CheckedResource] = {}
-    path: dict[Instance, None] = {}
-    # Reversed, because the last one is visited first.
-    pending = [(instance, False) for instance in reversed(by_instance)]
-    while pending:
-        instance, is_end = pending.pop()
-        if is_end:
-            del path[instance]
-            sorted_resources[instance] = by_instance[instance]
-        elif instance in path:
-            _report_cycle(instance, list(path), problems)
-        elif instance not in sorted_resources:
-            path[instance] = None
-            dependencies = list(by_instance[instance].list_dependencies())
-            pending.append((instance, True))
-            pending += [(used, False) for used in reversed(dependencies) if used in by_instance]
-    return list(sorted_resources.values())
 
+    def list_dependencies(instance: Instance) -> Iterator[Instance]:
+        dependencies = by_instance[instance].list_dependencies()
+        return (dependency for dependency in dependencies if dependency in by_instance)
 
-def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:
-    """Report `path` from `instance` on as a cycle, at the first declaration in the cycle.
+    def report_cycle(cycle: list[Instance]) -> None:
+        cycle_path = " -> ".join(member.address for member in cycle)
+        message = f"these depend on each other in a cycle: {cycle_path}"
+        # At the first declaration of the cycle, so that each cycle is reported once.
+        position = min(member.declaration.position for member in cycle)
+        problems.add_once(position, "cycle", "", message, "remove one of these references")
 
-    Only the first cycle at a declaration is reported.
-    """
-    cycle = [*path[path.index(instance) :], instance]
-    cycle_path = " -> ".join(member.address for member in cycle)
-    position = min(member.declaration.position for member in cycle)
-    hint = "remove one of these references"
-    problems.add_once(
-        position, "cycle", "", f"these depend on each other in a cycle: {cycle_path}", hint
-    )
+    instances = sort_by_dependencies(by_instance, list_dependencies, report_cycle)
+    return [by_instance[instance] for instance in instances]
 
 
 def find_topology(folder: Path) -> Path:

@@ -1,27 +1,19 @@
-"""Write the expressions and loops of a topology as Python, as a person would write them.
+"""Write the expressions of a topology as Python, as a person would write them.
 
 Where Python could mean something else, the program calls `gpuform.stacks.expression`, which
-evaluates the text as a topology does. `program` calls this module; `operators` and `references`
-render the parts.
+evaluates the text as a topology does. `program` and `statements` call `ExpressionWriter`, which
+looks up the function for each operator, call and filter in `RENDERERS`, by the type of Jinja2's
+node.
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from jinja2 import nodes
 
-from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.convert.python.operators import (
-    RENDERERS,
-    TEXT_KINDS,
-    NoPythonEquivalent,
-    reject_reference,
-    render_f_string,
-)
 from gpuform.stacks.convert.python.references import (
-    LoopVariables,
     PythonExpression,
     ReferenceWriter,
 )
@@ -29,18 +21,15 @@ from gpuform.stacks.declaration_writer.python_program import (
     Code,
     quote_text,
     render_literal,
-    render_statement,
 )
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
+from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.expressions.template import (
     ExpressionReference,
     find_references,
     parse,
     split_pieces,
 )
-from gpuform.stacks.topology.declarations import MODULES, Repeatable
-from gpuform.stacks.topology.planning import PlannedTopology
 from gpuform.stacks.topology.scope import contains_template, parse_template
 
 
@@ -185,141 +174,230 @@ def _strip_brackets(code: str) -> str:
     )
 
 
-_KIND_BY_TYPE: Final[Mapping[type, str]] = {
-    str: "string", int: "integer", float: "number", bool: "boolean",
-}  # fmt: skip
-_OUTPUT_ROOTS: Final = frozenset({*SECTIONS, MODULES, "stack_references"})
-
-KindsByPath = Mapping[tuple[str, ...], str]
-
-
-@dataclass(frozen=True, slots=True)
-class LoopHeader:
-    """The lines of a loop's head, and the loop's variables."""
-
-    lines: tuple[str, ...]
-    loop: LoopVariables
-
-
-def build_loop_header(
-    declaration: Repeatable, planned: PlannedTopology, outside: ExpressionWriter
-) -> LoopHeader | None:
-    """Return the loop of an entry with `for_each`, or None for a single resource."""
-    node = declaration.for_each
-    if node is None:
-        return None
-    if isinstance(node, MappingNode):
-        return _build_map_header(declaration, node, planned, outside)
-    if isinstance(node, SequenceNode) and not any(map(contains_template, list_scalars(node))):
-        return _build_list_header(node)
-    return _build_expression_header(declaration, node, planned, outside)
+_ARITHMETIC: Final[Mapping[type[nodes.BinExpr], str]] = {
+    nodes.Add: "+",
+    nodes.Sub: "-",
+    nodes.Mul: "*",
+    nodes.Div: "/",
+    nodes.FloorDiv: "//",
+    nodes.Mod: "%",
+}
+_COMPARISONS: Final = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "lteq": "<=",
+    "gt": ">",
+    "gteq": ">=",
+    "in": "in",
+    "notin": "not in",
+}
+NUMBER_KINDS: Final = ("integer", "number")
+TEXT_KINDS: Final = ("string", "integer")
+"""Kinds of values with the same text in Python and in a topology."""
 
 
-def _build_map_header(
-    declaration: Repeatable, node: MappingNode, planned: PlannedTopology, outside: ExpressionWriter
-) -> LoopHeader:
-    """Return a loop over the items of an object, in the order of the plan.
+_KIND_BY_FIELD_TYPE: Final[Mapping[Any, str]] = {str: "string", int: "integer", bool: "boolean"}
 
-    In this order an instance can refer to earlier instances of the same entry.
+
+class NoPythonEquivalent(Exception):
+    """Raised for an expression that `gpuform.stacks.expression` has to evaluate."""
+
+
+def render_f_string(parts: Sequence[str | PythonExpression]) -> str:
+    """Return an f-string, or the only part if this part is a text.
+
+    Raises:
+        NoPythonEquivalent: Python 3.11 does not allow the code of a part inside braces.
     """
-    instances = (resource.instance for resource in planned.resources)
-    own_keys = (instance.key for instance in instances if instance.declaration is declaration)
-    keys = dict.fromkeys([*own_keys, *node.entries])
-    values = {
-        key: outside.convert_value(node.entries[key].node) for key in keys if key in node.entries
-    }
-    # The literal is in the order of the plan, and Python's loop keeps this order.
-    lines = render_statement("for key, value in ", values, ".items():", outside.references.names)
-    holds_outputs = any(
-        reference.root in _OUTPUT_ROOTS
-        or (reference.root, reference.steps[:1]) in _find_secret_references(outside)
-        for scalar in list_scalars(node)
-        if (template := parse_template(scalar, Diagnostics()))
-        for reference in template.references
-    )
-    return LoopHeader(
-        tuple(lines),
-        LoopVariables("key", "value", _find_common_kinds(values), holds_outputs=holds_outputs),
-    )
+    if all(isinstance(part, str) for part in parts):
+        return quote_text("".join(map(str, parts)))
+    if len(parts) == 1 and isinstance(parts[0], PythonExpression) and parts[0].kind == "string":
+        return parts[0].code
+    content = ""
+    for part in parts:
+        if isinstance(part, str):
+            content += quote_text(part)[1:-1].replace("{", "{{").replace("}", "}}")
+        elif set(part.code) & {'"', "\\"}:
+            raise NoPythonEquivalent  # Python 3.11 allows neither inside of braces
+        else:
+            content += f"{{{part.code}}}"
+    return f'f"{content}"'
 
 
-def _find_secret_references(outside: ExpressionWriter) -> set[tuple[str, tuple[str, ...]]]:
-    """Return the references to secret configuration, each as root and steps."""
-    return {("config", (name,)) for name in outside.references.secret}
+def reject_reference(value: Any) -> str:
+    """Raise AssertionError: passed as variable lookup for values without references."""
+    raise AssertionError(f"{value!r} is not code")
 
 
-def _build_list_header(node: SequenceNode) -> LoopHeader:
-    """Return the loop over the items of a `for_each` list without templates.
-
-    Texts are their own keys; other items get their text as key.
-    """
-    items = [item.value for item in node.items if isinstance(item, ScalarNode)]
-    # In a loop over a list, each item is key and value.
-    if all(isinstance(item, str) for item in items):
-        line = f"for key in {render_literal(items, reject_reference)}:"
-        return LoopHeader((line,), LoopVariables("key", "key", {(): "string"}))
-    kinds: KindsByPath = {(): "integer"} if all(type(item) is int for item in items) else {}
-    return LoopHeader(
-        (f"for value in {render_literal(items, reject_reference)}:",),
-        LoopVariables("str(value)", "value", kinds),
+def _render_constant(_: ExpressionWriter, node: Any) -> PythonExpression:
+    """Return a constant as a Python literal."""
+    kinds = {bool: "boolean", str: "string", int: "integer", float: "number"}
+    return PythonExpression(
+        render_literal(node.value, reject_reference), kinds.get(type(node.value), "any")
     )
 
 
-def _build_expression_header(
-    declaration: Repeatable, node: Node, planned: PlannedTopology, outside: ExpressionWriter
-) -> LoopHeader:
-    """Return a loop over the result of an expression.
+def _render_arithmetic(writer: ExpressionWriter, node: Any) -> PythonExpression:
+    """Return an arithmetic operation on two numbers, or the sum of two texts.
 
-    If the plan does not know the result, the program decides between list and object when it runs.
+    Raises:
+        NoPythonEquivalent: the operands are of other kinds, or are not known while planning.
     """
-    value = outside.convert_value(node)
-    code = render_literal(value, reject_reference)
-    # The plan may not know the items yet, but `range` gives a list in any case.
-    if code.startswith("range("):
-        return LoopHeader(
-            (f"for value in {code}:",), LoopVariables("str(value)", "value", {(): "integer"})
-        )
-    group = planned.get_group(declaration)
-    items = [instance.item for instance in group.instances.values()]
-    # The items of a list are their own keys.
-    is_list = [str(item) for item in items] == list(group.instances)
-    # The plan knows all instances: their keys show whether the value is a list or an object.
-    if items and not group.open and is_list:
-        return LoopHeader((f"for value in {code}:",), LoopVariables("str(value)", "value", {}))
-    if items and not group.open:
-        return LoopHeader(
-            (f"for key, value in {code}.items():",), LoopVariables("key", "value", {})
-        )
-    return LoopHeader(
-        (
-            f"items = {code}",
-            "if isinstance(items, list):",
-            "    items = {str(item): item for item in items}",
-            "for key, value in items.items():",
-        ),
-        LoopVariables("key", "value", {}),
+    left, right = writer.render_known(node.left), writer.render_known(node.right)
+    kinds = {left.kind, right.kind}
+    are_texts = kinds == {"string"} and isinstance(node, nodes.Add)
+    # For other kinds Jinja2 and Python differ, or the result depends on the value.
+    if not are_texts and not kinds <= set(NUMBER_KINDS):
+        raise NoPythonEquivalent
+    kind = "string" if are_texts else "integer" if kinds == {"integer"} else "number"
+    # Division gives a float even for two integers.
+    kind = "number" if isinstance(node, nodes.Div) else kind
+    return PythonExpression(f"({left.code} {_ARITHMETIC[type(node)]} {right.code})", kind)
+
+
+def _render_comparison(writer: ExpressionWriter, node: Any) -> PythonExpression:
+    """Return a comparison, chained if it has several operators, as a Python expression.
+
+    Raises:
+        NoPythonEquivalent: an operand is not known while planning.
+    """
+    code = writer.render_known(node.expr).code
+    for operand in node.ops:
+        code += f" {_COMPARISONS[operand.op]} {writer.render_known(operand.expr).code}"
+    return PythonExpression(f"({code})", "boolean")
+
+
+def _create_boolean_renderer(word: str) -> Callable[[ExpressionWriter, Any], PythonExpression]:
+    """Create the function that renders the operator `word`: `and` or `or`."""
+
+    def render(writer: ExpressionWriter, node: Any) -> PythonExpression:
+        left, right = writer.render_known(node.left), writer.render_known(node.right)
+        # Both languages return one of the operands here, not true or false.
+        kind = left.kind if left.kind == right.kind else "any"
+        return PythonExpression(f"({left.code} {word} {right.code})", kind)
+
+    return render
+
+
+def _render_not(writer: ExpressionWriter, node: Any) -> PythonExpression:
+    """Return the negation of an operand known while planning."""
+    return PythonExpression(f"(not {writer.render_known(node.node).code})", "boolean")
+
+
+def _render_conditional(writer: ExpressionWriter, node: Any) -> PythonExpression:
+    """Return a Jinja2 `if` expression as a Python conditional expression.
+
+    Raises:
+        NoPythonEquivalent: there is no `else`, or a part is not known while planning.
+    """
+    # Jinja2 has an undefined value without else; Python has none.
+    if node.expr2 is None:
+        raise NoPythonEquivalent
+    test, then, otherwise = (
+        writer.render_known(part) for part in (node.test, node.expr1, node.expr2)
     )
+    kind = then.kind if then.kind == otherwise.kind else "any"
+    return PythonExpression(f"({then.code} if {test.code} else {otherwise.code})", kind)
 
 
-def _find_common_kinds(values: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
-    """Return the kind at each path of the values, for paths with one kind in all values."""
-    kinds_by_path: dict[tuple[str, ...], set[str]] = {}
-    for value in values.values():
-        for path, kind in _list_kinds(value, ()):
-            kinds_by_path.setdefault(path, set()).add(kind)
-    return {path: kinds.pop() for path, kinds in kinds_by_path.items() if len(kinds) == 1}
+def _render_list(writer: ExpressionWriter, node: Any) -> PythonExpression:
+    """Return a Jinja2 list as a Python list; every item has to be known while planning."""
+    items = ", ".join(writer.render_known(item).code for item in node.items)
+    return PythonExpression(f"[{items}]", "array")
 
 
-def _list_kinds(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:
-    """Return the kinds of a value and, for an object, of all its parts, each with its path.
+def _render_concatenation(writer: ExpressionWriter, node: Any) -> PythonExpression:
+    """Return parts joined by Jinja2's `~` as the Python expression of one text."""
+    values = (item.value if isinstance(item, nodes.Const) else item for item in node.nodes)
+    pieces = [
+        value if isinstance(value, str | nodes.Expr) else nodes.Const(value) for value in values
+    ]
+    return PythonExpression(writer.render_interpolated(pieces), "string")
 
-    The kind is `any` for code and for types without a kind.
+
+def _render_call(writer: ExpressionWriter, node: Any) -> PythonExpression:
+    """Return a call of `range`, or of a platform's lookup."""
+    # The number and types of unpacked arguments are unknown here.
+    if node.dyn_args or node.dyn_kwargs:
+        raise NoPythonEquivalent
+    arguments = [writer.render_known(argument).code for argument in node.args]
+    arguments += [
+        f"{keyword.key}={writer.render_known(keyword.value).code}" for keyword in node.kwargs
+    ]
+    arguments_code = ", ".join(arguments)
+    if isinstance(node.node, nodes.Name) and node.node.name == "range":
+        return PythonExpression(f"range({arguments_code})", "range")
+    lookup_reference = next(
+        (reference for reference in find_references(node.node) if reference.node is node.node), None
+    )
+    lookup = (
+        writer.references.find_lookup(lookup_reference)
+        if lookup_reference and len(lookup_reference.steps) == 1
+        else None
+    )
+    if lookup is None or lookup.model is None:
+        raise NoPythonEquivalent
+    return PythonExpression(f"{lookup.code}({arguments_code})", "models", model=lookup.model)
+
+
+def _render_filter(writer: ExpressionWriter, node: Any) -> PythonExpression:
+    """Return the code of a filter on texts, lists or results of lookups.
+
+    Only filters that mean one thing in both languages are converted.
     """
-    if isinstance(value, Mapping):
-        inner = [
-            inner_kind
-            for key, item in value.items()
-            for inner_kind in _list_kinds(item, (*path, key))
-        ]
-        return [(path, "object"), *inner]
-    return [(path, "any" if isinstance(value, Code) else _KIND_BY_TYPE.get(type(value), "any"))]
+    if node.node is None or node.kwargs or node.dyn_args or node.dyn_kwargs:
+        raise NoPythonEquivalent
+    subject = writer.render_known(node.node)
+    if node.name in ("lower", "upper") and subject.kind == "string" and not node.args:
+        return PythonExpression(f"{subject.code}.{node.name}()", "string")
+    if node.name in ("length", "count") and subject.kind in ("array", "models") and not node.args:
+        return PythonExpression(f"len({subject.code})", "integer")
+    # The results of lookups are models, whose fields are known: an unknown attribute is left to the
+    # topology's own error.
+    if subject.kind == "models" and node.name == "selectattr" and len(node.args) == 3:
+        attribute, test, expected = node.args
+        name = getattr(attribute, "value", None)
+        fields = subject.model.model_fields if subject.model else {}
+        if name in fields and getattr(test, "value", None) in ("eq", "equalto", "=="):
+            expected_code = writer.render_known(expected).code
+            comprehension = f"[item for item in {subject.code} if item.{name} == {expected_code}]"
+            return PythonExpression(comprehension, "models", model=subject.model)
+    if subject.kind == "models" and node.name == "first" and not node.args:
+        code = subject.code
+        # next() stops at the first item of the comprehension.
+        first_code = f"next({code[1:-1]})" if code.startswith("[") else f"{code}[0]"
+        return PythonExpression(first_code, "model", model=subject.model)
+    raise NoPythonEquivalent
+
+
+def _render_attribute(writer: ExpressionWriter, node: Any) -> PythonExpression | None:
+    """Return a reference, or an attribute of an item of a lookup's result."""
+    reference = writer.find_reference(node)
+    if reference is not None:
+        return reference
+    name = node.attr if isinstance(node, nodes.Getattr) else getattr(node.arg, "value", None)
+    subject = writer.render_known(node.node)
+    fields = subject.model.model_fields if subject.kind == "model" and subject.model else {}
+    if name not in fields or fields[name].annotation not in _KIND_BY_FIELD_TYPE:
+        raise NoPythonEquivalent
+    return PythonExpression(f"{subject.code}.{name}", _KIND_BY_FIELD_TYPE[fields[name].annotation])
+
+
+RENDERERS: Final[
+    Mapping[type[nodes.Node], Callable[[ExpressionWriter, Any], PythonExpression | None]]
+] = {
+    nodes.Const: _render_constant,
+    **dict.fromkeys(_ARITHMETIC, _render_arithmetic),
+    nodes.Compare: _render_comparison,
+    nodes.And: _create_boolean_renderer("and"),
+    nodes.Or: _create_boolean_renderer("or"),
+    nodes.Not: _render_not,
+    nodes.CondExpr: _render_conditional,
+    nodes.List: _render_list,
+    nodes.Concat: _render_concatenation,
+    nodes.Call: _render_call,
+    nodes.Filter: _render_filter,
+    nodes.Getattr: _render_attribute,
+    nodes.Getitem: _render_attribute,
+}

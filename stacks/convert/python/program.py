@@ -11,12 +11,16 @@ from typing import Any, Final
 
 from gpuform.stacks.convert.python.expressions import (
     ExpressionWriter,
+    reject_reference,
+    render_f_string,
+)
+from gpuform.stacks.convert.python.references import PythonExpression, ReferenceWriter
+from gpuform.stacks.convert.python.statements import (
     LoopHeader,
     build_loop_header,
+    order_declarations,
+    render_config_statements,
 )
-from gpuform.stacks.convert.python.operators import reject_reference, render_f_string
-from gpuform.stacks.convert.python.references import PythonExpression, ReferenceWriter
-from gpuform.stacks.convert.python.statements import order_declarations, render_config_statements
 from gpuform.stacks.declaration_writer.python_program import (
     STEP,
     Code,

@@ -1,23 +1,40 @@
-"""Order the entries of a topology by dependencies, and write the statements of its configuration.
+"""Write loops and the statements of configuration, and order the entries by dependencies.
 
-`program` calls this module. Statements read a variable's value, and refuse values beyond limits.
+`program` calls this module. The statements of configuration read a variable's value, and refuse
+values beyond limits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
+from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.convert import NotConverted
-from gpuform.stacks.convert.python.operators import NUMBER_KINDS
+from gpuform.stacks.convert.python.expressions import (
+    NUMBER_KINDS,
+    ExpressionWriter,
+    reject_reference,
+)
+from gpuform.stacks.convert.python.references import LoopVariables
 from gpuform.stacks.declaration_writer.declarations import ConfigEntry
 from gpuform.stacks.declaration_writer.python_program import (
+    Code,
     PythonNames,
     quote_text,
     render_config_read,
     render_literal,
+    render_statement,
 )
 from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic
-from gpuform.stacks.document.nodes import Entry, Node, list_scalars
+from gpuform.stacks.document.nodes import (
+    Entry,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    list_scalars,
+)
 from gpuform.stacks.topology.declarations import (
     MODULES,
     ConfigVariable,
@@ -25,9 +42,10 @@ from gpuform.stacks.topology.declarations import (
     Inclusion,
     Instance,
     Repeatable,
+    sort_by_dependencies,
 )
 from gpuform.stacks.topology.planning import PlannedTopology
-from gpuform.stacks.topology.scope import parse_template
+from gpuform.stacks.topology.scope import contains_template, parse_template
 
 _VALUE_PLACEHOLDER: Final = "\N{REPLACEMENT CHARACTER}"
 """Stands for the value in a message until braces are escaped."""
@@ -85,35 +103,23 @@ def _list_limits(
 ) -> Iterator[tuple[str, str]]:
     """Yield refused values, each as a condition and as the reason in words."""
     fields = variable.fields
-    if fields.get("enum") is not None:
-        choices = fields["enum"]
-        yield (
-            f"{name} not in {render_literal(choices, names)}",
-            f"is not one of {_format_choices(choices)}",
-        )
+    if (choices := fields.get("enum")) is not None:
+        reason = f"is not one of {', '.join(map(str, choices))}"
+        yield f"{name} not in {render_literal(choices, names)}", reason
     if variable.type in NUMBER_KINDS:
-        if fields.get("minimum") is not None:
-            yield (
-                f"{name} < {_render_number(fields['minimum'])}",
-                f"is less than {fields['minimum']:g}",
-            )
-        if fields.get("maximum") is not None:
-            yield (
-                f"{name} > {_render_number(fields['maximum'])}",
-                f"is more than {fields['maximum']:g}",
-            )
-        if fields.get("multiple_of"):
-            step = fields["multiple_of"]
+        for field, sign, word in (("minimum", "<", "less"), ("maximum", ">", "more")):
+            if (limit := fields.get(field)) is not None:
+                yield f"{name} {sign} {_render_number(limit)}", f"is {word} than {limit:g}"
+        if step := fields.get("multiple_of"):
             yield _render_remainder(name, step, variable.type), f"is not a multiple of {step:g}"
     if variable.type in ("string", "array"):
         # A minimum of 0 refuses nothing.
-        if fields.get("min_length"):
-            yield f"len({name}) < {fields['min_length']}", f"is shorter than {fields['min_length']}"
-        if fields.get("max_length") is not None:
-            yield f"len({name}) > {fields['max_length']}", f"is longer than {fields['max_length']}"
-    if fields.get("pattern") and variable.type == "string":
-        pattern = quote_text(fields["pattern"])
-        yield f"not re.fullmatch({pattern}, {name})", f"does not match {fields['pattern']}"
+        if shortest := fields.get("min_length"):
+            yield f"len({name}) < {shortest}", f"is shorter than {shortest}"
+        if (longest := fields.get("max_length")) is not None:
+            yield f"len({name}) > {longest}", f"is longer than {longest}"
+    if (pattern := fields.get("pattern")) and variable.type == "string":
+        yield f"not re.fullmatch({quote_text(pattern)}, {name})", f"does not match {pattern}"
 
 
 def _render_remainder(name: str, step: float, type_: str) -> str:
@@ -127,11 +133,6 @@ def _render_remainder(name: str, step: float, type_: str) -> str:
 def _render_number(value: float) -> str:
     """Return a number as Python code, without a fraction if the number is integral."""
     return str(int(value)) if float(value).is_integer() else repr(value)
-
-
-def _format_choices(choices: list[Any]) -> str:
-    """Return the allowed values as one text, separated by commas."""
-    return ", ".join(map(str, choices))
 
 
 def order_declarations(planned: PlannedTopology) -> list[Repeatable]:
@@ -183,10 +184,18 @@ def order_declarations(planned: PlannedTopology) -> list[Repeatable]:
             raise NotConverted(
                 [DocumentDiagnostic(declaration.for_each.position, "order", message, hint)]
             )
-    ordered: dict[str, Repeatable] = {}
-    for declaration in declarations:
-        _visit(declaration, dependencies, ordered)
-    return list(ordered.values())
+    return sort_by_dependencies(
+        declarations,
+        lambda declaration: dependencies[declaration.address].values(),
+        _refuse_cycle,
+    )
+
+
+def _refuse_cycle(cycle: Sequence[Repeatable]) -> NoReturn:
+    addresses = " -> ".join(declaration.address for declaration in cycle)
+    message = f"the instances of these entries depend on each other: {addresses}"
+    hint = "write the instances as separate entries, or remove one of the references"
+    raise NotConverted([DocumentDiagnostic(cycle[0].position, "order", message, hint)])
 
 
 def _find_top_level_declaration(instance: Instance) -> Repeatable:
@@ -209,12 +218,8 @@ def _find_named_declarations(
         entries = list(declaration.arguments.values())
     nodes = [entry.node for entry in entries]
     nodes += [node for node in (declaration.for_each, declaration.when) if node is not None]
-    named_declarations = _find_declarations_in(nodes, planned)
-    return {
-        named_declaration.address: named_declaration
-        for named_declaration in named_declarations
-        if named_declaration is not declaration
-    }
+    named = _find_declarations_in(nodes, planned)
+    return {other.address: other for other in named if other is not declaration}
 
 
 def _find_declarations_in(nodes: Sequence[Node], planned: PlannedTopology) -> list[Repeatable]:
@@ -233,31 +238,137 @@ def _find_declarations_in(nodes: Sequence[Node], planned: PlannedTopology) -> li
     return named_declarations
 
 
-def _visit(
-    first: Repeatable,
-    dependencies: dict[str, dict[str, Repeatable]],
-    ordered: dict[str, Repeatable],
-) -> None:
-    """Add `first` to `ordered`, after all dependencies.
+_KIND_BY_TYPE: Final[Mapping[type, str]] = {
+    str: "string", int: "integer", float: "number", bool: "boolean",
+}  # fmt: skip
+_OUTPUT_ROOTS: Final = frozenset({*SECTIONS, MODULES, "stack_references"})
 
-    Not recursive: a chain may be as long as the topology.
+KindsByPath = Mapping[tuple[str, ...], str]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopHeader:
+    """The lines of a loop's head, and the loop's variables."""
+
+    lines: tuple[str, ...]
+    loop: LoopVariables
+
+
+def build_loop_header(
+    declaration: Repeatable, planned: PlannedTopology, outside: ExpressionWriter
+) -> LoopHeader | None:
+    """Return the loop of an entry with `for_each`, or None for a single resource."""
+    node = declaration.for_each
+    if node is None:
+        return None
+    if isinstance(node, MappingNode):
+        return _build_map_header(declaration, node, planned, outside)
+    if isinstance(node, SequenceNode) and not any(map(contains_template, list_scalars(node))):
+        return _build_list_header(node)
+    return _build_expression_header(declaration, node, planned, outside)
+
+
+def _build_map_header(
+    declaration: Repeatable, node: MappingNode, planned: PlannedTopology, outside: ExpressionWriter
+) -> LoopHeader:
+    """Return a loop over the items of an object, in the order of the plan.
+
+    In this order an instance can refer to earlier instances of the same entry.
     """
-    path: dict[str, Repeatable] = {}
-    pending = [(first, False)]
-    while pending:
-        declaration, is_complete = pending.pop()
-        if is_complete:
-            del path[declaration.address]
-            ordered[declaration.address] = declaration
-        elif declaration.address in path:
-            cycle = [*list(path)[list(path).index(declaration.address) :], declaration.address]
-            message = f"the instances of these entries depend on each other: {' -> '.join(cycle)}"
-            hint = "write the instances as separate entries, or remove one of the references"
-            raise NotConverted([DocumentDiagnostic(declaration.position, "order", message, hint)])
-        elif declaration.address not in ordered:
-            path[declaration.address] = declaration
-            pending.append((declaration, True))
-            pending += [
-                (dependency, False)
-                for dependency in reversed(list(dependencies[declaration.address].values()))
-            ]
+    instances = (resource.instance for resource in planned.resources)
+    own_keys = (instance.key for instance in instances if instance.declaration is declaration)
+    keys = dict.fromkeys([*own_keys, *node.entries])
+    values = {
+        key: outside.convert_value(node.entries[key].node) for key in keys if key in node.entries
+    }
+    # The literal is in the order of the plan, and Python's loop keeps this order.
+    lines = render_statement("for key, value in ", values, ".items():", outside.references.names)
+    secret_references = {("config", (name,)) for name in outside.references.secret}
+    holds_outputs = any(
+        reference.root in _OUTPUT_ROOTS
+        or (reference.root, reference.steps[:1]) in secret_references
+        for scalar in list_scalars(node)
+        if (template := parse_template(scalar, Diagnostics()))
+        for reference in template.references
+    )
+    return LoopHeader(
+        tuple(lines),
+        LoopVariables("key", "value", _find_common_kinds(values), holds_outputs=holds_outputs),
+    )
+
+
+def _build_list_header(node: SequenceNode) -> LoopHeader:
+    """Return the loop over the items of a `for_each` list without templates.
+
+    Texts are their own keys; other items get their text as key.
+    """
+    items = [item.value for item in node.items if isinstance(item, ScalarNode)]
+    # In a loop over a list, each item is key and value.
+    if all(isinstance(item, str) for item in items):
+        line = f"for key in {render_literal(items, reject_reference)}:"
+        return LoopHeader((line,), LoopVariables("key", "key", {(): "string"}))
+    kinds: KindsByPath = {(): "integer"} if all(type(item) is int for item in items) else {}
+    return LoopHeader(
+        (f"for value in {render_literal(items, reject_reference)}:",),
+        LoopVariables("str(value)", "value", kinds),
+    )
+
+
+def _build_expression_header(
+    declaration: Repeatable, node: Node, planned: PlannedTopology, outside: ExpressionWriter
+) -> LoopHeader:
+    """Return a loop over the result of an expression.
+
+    If the plan does not know the result, the program decides between list and object when it runs.
+    """
+    value = outside.convert_value(node)
+    code = render_literal(value, reject_reference)
+    # The plan may not know the items yet, but `range` gives a list in any case.
+    if code.startswith("range("):
+        return LoopHeader(
+            (f"for value in {code}:",), LoopVariables("str(value)", "value", {(): "integer"})
+        )
+    group = planned.get_group(declaration)
+    items = [instance.item for instance in group.instances.values()]
+    # The items of a list are their own keys.
+    is_list = [str(item) for item in items] == list(group.instances)
+    # The plan knows all instances: their keys show whether the value is a list or an object.
+    if items and not group.open and is_list:
+        return LoopHeader((f"for value in {code}:",), LoopVariables("str(value)", "value", {}))
+    if items and not group.open:
+        return LoopHeader(
+            (f"for key, value in {code}.items():",), LoopVariables("key", "value", {})
+        )
+    return LoopHeader(
+        (
+            f"items = {code}",
+            "if isinstance(items, list):",
+            "    items = {str(item): item for item in items}",
+            "for key, value in items.items():",
+        ),
+        LoopVariables("key", "value", {}),
+    )
+
+
+def _find_common_kinds(values: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Return the kind at each path of the values, for paths with one kind in all values."""
+    kinds_by_path: dict[tuple[str, ...], set[str]] = {}
+    for value in values.values():
+        for path, kind in _list_kinds(value, ()):
+            kinds_by_path.setdefault(path, set()).add(kind)
+    return {path: kinds.pop() for path, kinds in kinds_by_path.items() if len(kinds) == 1}
+
+
+def _list_kinds(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:
+    """Return the kinds of a value and, for an object, of all its parts, each with its path.
+
+    The kind is `any` for code and for types without a kind.
+    """
+    if isinstance(value, Mapping):
+        inner = [
+            inner_kind
+            for key, item in value.items()
+            for inner_kind in _list_kinds(item, (*path, key))
+        ]
+        return [(path, "object"), *inner]
+    return [(path, "any" if isinstance(value, Code) else _KIND_BY_TYPE.get(type(value), "any"))]

@@ -1,27 +1,22 @@
-"""Convert Terraform's expressions, meta-arguments and variables.
+"""Resolve Terraform's expressions to values of a topology.
 
-`topology` creates one `ExpressionResolver` for each instance, and calls `convert_meta_arguments`
-and `TerraformVariables`.
+`topology` creates one `ExpressionResolver` for each instance.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
-from gpuform.stacks.convert.secret_values import SecretValues
-from gpuform.stacks.convert.terraform.files import TerraformBlock, TerraformFiles
-from gpuform.stacks.convert.terraform.resource_types import Step, TerraformType, to_hcl_literal
+from gpuform.stacks.convert.terraform.resource_types import Step, to_hcl_literal
 from gpuform.stacks.declaration_writer.declarations import (
-    ConfigEntry,
-    ConfigReference,
-    DeclaredReference,
     EachReference,
     InterpolatedText,
     ModuleReference,
     Reference,
     Value,
+    to_reference_in_text,
 )
 from gpuform.stacks.document.diagnostics import SourcePosition
 
@@ -66,7 +61,7 @@ def join_text_parts(parts: Sequence[Value], template: str) -> str | Interpolated
     )
     for part in flat_parts:
         if isinstance(part, Reference):
-            joined_parts.append(_to_reference_in_text(part))
+            joined_parts.append(to_reference_in_text(part))
             continue
         if isinstance(part, bool | list | Mapping) or part is None:
             raise UnresolvedExpression(template)
@@ -370,143 +365,10 @@ def select_part(value: Value, steps: Sequence[Step], code: str) -> Value:
     return value
 
 
-def _to_reference_in_text(
-    reference: Reference,
-) -> Reference:
-    """Return the reference for use in a text.
+class ReportOmission(Protocol):
+    """Reports something that was not converted, at its position."""
 
-    A reference to a resource itself gets the step `id`: as a complete value, a resource means its
-    id without the step.
-    """
-    if isinstance(reference, DeclaredReference) and not reference.steps:
-        return DeclaredReference(reference.section, reference.name, ("id",), reference.key)
-    return reference
-
-
-META_ARGUMENTS: Final = (
-    *("count", "for_each", "provider", "depends_on", "lifecycle", "timeouts"),
-    *("provisioner", "connection"),
-)
-"""Arguments of all types. `count` and `for_each` become one entry for each instance."""
-_UNSUPPORTED_ARGUMENTS: Final = ("provisioner", "connection", "provider")
-
-ReportOmission = Callable[[SourcePosition, str], None]
-
-
-def convert_meta_arguments(
-    block: TerraformBlock,
-    resolver: ExpressionResolver,
-    report_omission: ReportOmission,
-    terraform_type: TerraformType,
-) -> dict[str, Value]:
-    """Return an entry's options; arguments without an equivalent are reported as omissions.
-
-    Dependencies on data sources are dropped. The caller converts `count` and `for_each`.
-    """
-    name = ".".join(block.labels)
-    options: dict[str, Value] = {}
-    for argument in _UNSUPPORTED_ARGUMENTS:
-        if argument in block.body:
-            report_omission(
-                block.find_argument_position(argument), f"{name}: {argument} was not converted"
-            )
-    dependencies = []
-    for raw in block.body.get("depends_on") or ():
-        # Nothing here waits for a data source: its values are known.
-        if strip_interpolation(str(raw)).startswith("data."):
-            continue
-        try:
-            dependencies.append(resolver.resolve(raw))
-        except UnresolvedExpression as code:
-            report_omission(
-                block.find_argument_position("depends_on"),
-                f"{name}: depends_on {code} was not converted",
-            )
-    if dependencies := [
-        dependency for dependency in dependencies if isinstance(dependency, DeclaredReference)
-    ]:
-        options["depends_on"] = dependencies
-    # python-hcl2 has each block as a list, even a block that may occur only once.
-    for lifecycle in block.body.get("lifecycle") or ():
-        options |= _convert_lifecycle(lifecycle, (block, name), report_omission, terraform_type)
-    for timeouts in block.body.get("timeouts") or ():
-        if durations := dict(_resolve_timeouts(timeouts, block, resolver, report_omission)):
-            options["timeouts"] = durations
-    return options
-
-
-def _resolve_timeouts(
-    timeouts: Mapping[str, Any],
-    block: TerraformBlock,
-    resolver: ExpressionResolver,
-    report_omission: ReportOmission,
-) -> Iterator[tuple[str, Value]]:
-    """Yield each timeout with its duration; one without an equivalent becomes an omission.
-
-    The timeout of reads is dropped.
-    """
-    for operation, raw in timeouts.items():
-        # Pulumi has no timeout for reads.
-        if operation == "read":
-            continue
-        try:
-            yield operation, resolver.resolve(raw)
-        except UnresolvedExpression as code:
-            report_omission(
-                block.find_argument_position(operation),
-                f"{'.'.join(block.labels)}: the {operation} timeout {code} was not converted",
-            )
-
-
-def _convert_lifecycle(
-    arguments: Mapping[str, Any],
-    block_and_name: tuple[TerraformBlock, str],
-    report_omission: ReportOmission,
-    terraform_type: TerraformType,
-) -> dict[str, Value]:
-    """Return the resource options for the arguments of a `lifecycle` block.
-
-    Arguments without an equivalent are reported as omissions.
-    """
-    block, name = block_and_name
-    options: dict[str, Value] = {}
-    for key, value in arguments.items():
-        # False is Terraform's default and needs no option.
-        if key == "prevent_destroy":
-            options |= {"protect": True} if value is True else {}
-        elif key == "create_before_destroy":
-            # False is written because several kinds delete the old object first by default.
-            options |= {"delete_before_replace": False} if value is True else {}
-        elif key == "ignore_changes" and isinstance(value, list):
-            ignored = {
-                argument: _find_ignored_properties(argument, block, terraform_type)
-                for argument in (strip_interpolation(str(item)) for item in value)
-            }
-            options["ignore_changes"] = [
-                property_name for names in ignored.values() for property_name in names
-            ]
-            for argument in (argument for argument, names in ignored.items() if not names):
-                report_omission(
-                    block.find_argument_position(key),
-                    f"{name}: changes of {argument} are not ignored",
-                )
-        else:
-            report_omission(block.find_argument_position(key), f"{name}: {key} was not converted")
-    return options
-
-
-def _find_ignored_properties(
-    argument: str, block: TerraformBlock, terraform_type: TerraformType
-) -> list[str]:
-    """Return the properties for an argument of `ignore_changes`, empty without an equivalent."""
-    if argument in terraform_type.unignorable_arguments:
-        return []
-    root, _, member = argument.partition(".")
-    if root not in terraform_type.nested_arguments:
-        return [terraform_type.get_property_name(argument)]
-    # The members of a nested argument are properties of their own.
-    members = block.body.get(root)
-    return [member] if member else list(members if isinstance(members, Mapping) else ())
+    def __call__(self, position: SourcePosition, message: str, hint: str = "") -> None: ...
 
 
 def strip_interpolation(text: str) -> str:
@@ -514,12 +376,6 @@ def strip_interpolation(text: str) -> str:
     return text.removeprefix("${").removesuffix("}").strip('"')
 
 
-_CONFIG_TYPES: Final = {"string": "string", "bool": "boolean", "number": "number"}
-_LIST_TYPES: Final = ("list", "set", "tuple")
-_OBJECT_TYPES: Final = ("map", "object")
-_TYPE_OF_VALUES: Final[Mapping[type, str]] = {
-    bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
-}  # fmt: skip
 _LITERAL_RESOLVER: Final = ExpressionResolver(
     lambda _root, _steps: None, lambda _name, _steps: None, lambda _name: None
 )
@@ -531,108 +387,3 @@ def resolve_literal(raw: Any) -> Value:
     Raises UnresolvedExpression for another expression.
     """
     return _LITERAL_RESOLVER.resolve(raw)
-
-
-@dataclass(slots=True)
-class TerraformVariables:
-    """The variables that the converted entries use, in the order of their first use.
-
-    A variable without a value stays without a default: the user sets it.
-    """
-
-    files: TerraformFiles
-    secrets: SecretValues
-    used: dict[str, ConfigEntry] = field(default_factory=dict)
-
-    def get_reference(self, name: str, steps: Sequence[Step] = ()) -> ConfigReference:
-        """Return the reference to a variable's part at the steps, and declare the variable.
-
-        Raises:
-            UnresolvedExpression: the files declare no variable of this name, or its value has no
-                such part, as for an optional attribute with a default.
-        """
-        block = self._require_block(name)
-        value = self._get_value(name, block)
-        code = ".".join(map(str, ("var", name, *steps)))
-        # An expression of a topology has no step for all items.
-        if SPLAT in steps:
-            raise UnresolvedExpression(code)
-        if value is not None:
-            select_part(value, steps, code)
-        if name not in self.used:
-            self.used[name] = self._convert_variable(name, block)
-        return ConfigReference(name, tuple(steps))
-
-    def is_set(self, name: str) -> bool:
-        """Return True if the files declare the variable as a set.
-
-        Raises UnresolvedExpression if the files declare no such variable.
-        """
-        type_ = strip_interpolation(str(self._require_block(name).body.get("type") or ""))
-        return type_.startswith("set(")
-
-    def _require_block(self, name: str) -> TerraformBlock:
-        """Return the block of a variable. Raises UnresolvedExpression if there is none."""
-        for block in self.files.find_blocks("variable"):
-            if block.labels == (name,):
-                return block
-        raise UnresolvedExpression(f"var.{name}")
-
-    def _get_value(self, name: str, block: TerraformBlock) -> Value:
-        """Return the value of a variable from the files, or None."""
-        # The value that made the existing objects: .tfvars override the default.
-        raw = self.files.variable_values.get(name, block.body.get("default"))
-        return None if raw is None else resolve_literal(raw)
-
-    def _convert_variable(self, name: str, block: TerraformBlock) -> ConfigEntry:
-        """Return the configuration entry of a variable, whose default is the value from the files.
-
-        A sensitive or ephemeral variable becomes a secret without a default.
-        """
-        value = self._get_value(name, block)
-        fields: dict[str, Value] = {}
-        if (type_ := find_config_type(block.body.get("type"), value)) != "string":
-            fields["type"] = type_
-        if isinstance(description := block.body.get("description"), str):
-            fields["description"] = resolve_literal(description)
-        if value is not None:
-            fields["default"] = value
-        # Terraform keeps an ephemeral value out of plan and state; as a plain default it would be
-        # committed with the topology.
-        is_hidden = block.body.get("sensitive") is True or block.body.get("ephemeral") is True
-        return (
-            self._to_secret_entry(ConfigEntry(name, fields))
-            if is_hidden
-            else ConfigEntry(name, fields)
-        )
-
-    def make_secret(self, name: str) -> None:
-        """Make a used variable secret, whatever the files say: a secret is made of its value."""
-        self.used[name] = self._to_secret_entry(self.used[name])
-
-    def _to_secret_entry(self, variable: ConfigEntry) -> ConfigEntry:
-        """Return the variable as a secret one; the default becomes a missing secret value."""
-        fields = {**variable.fields, "secret": True}
-        value = fields.pop("default", None)
-        if value is not None:
-            text = value if isinstance(value, str) else json.dumps(value)
-            self.secrets.missing_values[variable.name] = text
-        return ConfigEntry(variable.name, fields)
-
-
-def find_config_type(raw: Any, value: Any) -> str:
-    """Return the configuration type for a Terraform type, or else for the type of the value.
-
-    A `number` is an integer if the value is one. Without a type and a value, it is `string`.
-    """
-    type_text = str(raw or "").removeprefix("${").removesuffix("}").strip()
-    # Terraform has one type for all numbers; the value decides between the two types of a topology.
-    if type_text == "number" and (value is None or isinstance(value, int)):
-        return "integer" if isinstance(value, int) else "number"
-    # Configuration has no type for items: `list(string)` becomes an array.
-    name = type_text.partition("(")[0]
-    if name in _LIST_TYPES:
-        return "array"
-    if name in _OBJECT_TYPES:
-        return "object"
-    return _CONFIG_TYPES.get(name) or _TYPE_OF_VALUES.get(type(value), "string")

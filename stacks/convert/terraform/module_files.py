@@ -7,7 +7,7 @@ the first, so a module changes no plan.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuform.stacks.convert.terraform.expressions import (
     UnresolvedExpression,
@@ -15,7 +15,6 @@ from gpuform.stacks.convert.terraform.expressions import (
 )
 from gpuform.stacks.convert.terraform.folding import RepeatedResource, fold_instances
 from gpuform.stacks.convert.terraform.module_merging import (
-    Converter,
     InexpressibleModule,
     ModuleEntryBuilder,
     ModuleMerger,
@@ -37,18 +36,21 @@ from gpuform.stacks.declaration_writer.declarations import (
     find_resource_references,
 )
 
+if TYPE_CHECKING:
+    from gpuform.stacks.convert.terraform.topology import TerraformConverter
+
 
 @dataclass(frozen=True, slots=True)
 class InlinedConversion:
     """A conversion that inlines all modules; `modules` has an entry's module by its address."""
 
-    converter: Converter
+    converter: "TerraformConverter"
     declarations: Declarations
     modules: Mapping[str, str]
     repeated_resources: Sequence[RepeatedResource]
 
 
-ConvertAgain = Callable[[Mapping[str, ModuleReference]], tuple[Converter, Declarations]]
+ConvertAgain = Callable[[Mapping[str, ModuleReference]], tuple["TerraformConverter", Declarations]]
 
 
 def extract_modules(
@@ -91,7 +93,7 @@ class _ModuleExtraction:
 
     inlined: InlinedConversion
     included: Sequence[ModuleInstance]
-    converter: Converter
+    converter: "TerraformConverter"
     stopped: Declarations
     instances: dict[str, ModuleInstance] = field(init=False)
     """The instances of modules by the prefix of their resources."""

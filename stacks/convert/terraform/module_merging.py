@@ -8,12 +8,10 @@ with `count` or `for_each`, where the arguments allow it.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.stacks.convert.terraform.expressions import (
-    ExpressionResolver,
     UnresolvedExpression,
-    find_config_type,
     join_text_parts,
     resolve_literal,
 )
@@ -21,6 +19,7 @@ from gpuform.stacks.convert.terraform.files import TerraformBlock
 from gpuform.stacks.convert.terraform.folding import EACH_KEY
 from gpuform.stacks.convert.terraform.modules import ModuleInstance
 from gpuform.stacks.convert.terraform.resource_types import is_plain
+from gpuform.stacks.convert.terraform.variables import find_config_type
 from gpuform.stacks.declaration_writer.declarations import (
     ConfigEntry,
     ConfigReference,
@@ -37,6 +36,9 @@ from gpuform.stacks.declaration_writer.declarations import (
     find_config_references,
     find_module_references,
 )
+
+if TYPE_CHECKING:
+    from gpuform.stacks.convert.terraform.topology import TerraformConverter
 
 _FORMER_PARENT: Final = [{"parent": None}]
 """The alias of an entry that an earlier conversion has inlined: only its parent is new."""
@@ -270,24 +272,12 @@ def list_values(entries: Sequence[ResourceEntry]) -> list[Value]:
     ]
 
 
-class Converter(Protocol):
-    """The part of a conversion that resolves expressions outside of resources."""
-
-    def create_resolver(
-        self, block: TerraformBlock | None = None, instance: ModuleInstance | None = None
-    ) -> ExpressionResolver:
-        """Create a resolver, with `count` and `each` of a module if given."""
-
-    def resolve_expression_of_local(self, name: str) -> Value:
-        """Return the value of the expression of a local."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModuleEntryBuilder:
     """Builds the entries; `arguments` has the values of each instance's inputs by its prefix."""
 
     included: Sequence[ModuleInstance]
-    converter: Converter
+    converter: "TerraformConverter"
     arguments: Mapping[str, Mapping[str, Value]]
 
     def build(self, files: Mapping[Path, str]) -> "tuple[list[ModuleEntry], OutputNames]":

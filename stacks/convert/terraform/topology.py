@@ -16,17 +16,12 @@ from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.convert import NOWHERE, TerraformNotRead
 from gpuform.stacks.convert.secret_values import SecretValues
-from gpuform.stacks.convert.terraform.data_sources import DataSources
+from gpuform.stacks.convert.terraform.arguments import META_ARGUMENTS, ArgumentConverter
 from gpuform.stacks.convert.terraform.expressions import (
-    META_ARGUMENTS,
-    SPLAT,
     ExpressionResolver,
     ReportOmission,
-    TerraformVariables,
     UnresolvedExpression,
-    convert_meta_arguments,
     find_each_value,
-    strip_interpolation,
 )
 from gpuform.stacks.convert.terraform.files import (
     STATE_FILE_NAME,
@@ -35,35 +30,26 @@ from gpuform.stacks.convert.terraform.files import (
     TerraformFiles,
     read_terraform_files,
 )
-from gpuform.stacks.convert.terraform.folding import RepeatedResource
 from gpuform.stacks.convert.terraform.module_files import InlinedConversion, extract_modules
 from gpuform.stacks.convert.terraform.modules import ModuleInstance, apply_moves, inline_modules
-from gpuform.stacks.convert.terraform.pool_attachments import (
+from gpuform.stacks.convert.terraform.references import (
     IncompleteEntry,
-    PoolAttachments,
+    InstanceReferences,
     PoolMove,
 )
 from gpuform.stacks.convert.terraform.resource_types import (
-    FABRIC_MEMBER,
     PUBLIC_NAT_IP,
     TERRAFORM_TYPES,
     Step,
-    TerraformType,
     correct_case,
     flatten_attributes,
-    get_node_key,
     has_zones,
-    is_plain,
-    to_hcl_literal,
 )
+from gpuform.stacks.convert.terraform.variables import DataSources, TerraformVariables
 from gpuform.stacks.declaration_writer.declarations import (
-    ConfigEntry,
-    ConfigReference,
     Declarations,
     DeclaredReference,
-    InterpolatedText,
     ModuleReference,
-    Reference,
     ResourceEntry,
     Value,
     find_config_references,
@@ -71,11 +57,6 @@ from gpuform.stacks.declaration_writer.declarations import (
     find_resource_references,
 )
 from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
-
-Key = tuple[str, str, Step | None]
-
-ArgumentSource = tuple[TerraformBlock, ResourceInstance, ExpressionResolver, Mapping[str, Any]]
-"""Where arguments come from: the block, the instance, its resolver, and the state's attributes."""
 
 _ATTACHED_ARGUMENTS: Final = {"count", "for_each", "depends_on", "provider"}
 """Meta-arguments of an attached resource that say nothing about the nodes."""
@@ -114,12 +95,12 @@ def convert_terraform(
 
     def convert_again(
         boundaries: Mapping[str, ModuleReference],
-    ) -> tuple[_TerraformConverter, Declarations]:
-        converter = _TerraformConverter(files, folder, boundaries)
+    ) -> tuple[TerraformConverter, Declarations]:
+        converter = TerraformConverter(files, folder, boundaries)
         return converter, converter.convert().declarations
 
     try:
-        converter = _TerraformConverter(files, folder)
+        converter = TerraformConverter(files, folder)
         conversion = converter.convert()
     except RecursionError:
         raise TerraformNotRead(
@@ -131,7 +112,7 @@ def convert_terraform(
         converter,
         conversion.declarations,
         converter.list_modules(),
-        converter.list_repeated_resources(),
+        converter.references.list_repeated_resources(),
     )
     declarations, module_files = extract_modules(
         inlined, instances if modules else (), convert_again
@@ -140,7 +121,7 @@ def convert_terraform(
 
 
 @dataclass(slots=True)
-class _TerraformConverter:
+class TerraformConverter:
     files: TerraformFiles
     folder: Path
     boundaries: Mapping[str, ModuleReference] = field(default_factory=dict)
@@ -151,11 +132,7 @@ class _TerraformConverter:
     omissions: Diagnostics = field(default_factory=Diagnostics)
     secrets: SecretValues = field(default_factory=SecretValues)
     variables: TerraformVariables = field(init=False)
-    attachments: PoolAttachments = field(init=False)
-    node_settings: dict[str, Mapping[str, Value]] = field(default_factory=dict)
-    """Settings of single nodes by their ids."""
-    instances: dict[Key, ResourceInstance] = field(default_factory=dict)
-    references: dict[Key, DeclaredReference] = field(default_factory=dict)
+    references: InstanceReferences = field(init=False)
 
     def __post_init__(self) -> None:
         self.variables = TerraformVariables(self.files, self.secrets)
@@ -168,12 +145,15 @@ class _TerraformConverter:
         resources = list(
             _pair_blocks_with_instances(self.files, self.folder, self._report_omission)
         )
-        self.instances = {_get_key(instance): instance for _, instance in resources}
-        self.attachments = PoolAttachments(list(self.instances.values()), self.files.data_sources)
-        self._assign_references()
+        self.references = InstanceReferences(
+            {(instance.type, instance.name, instance.key): instance for _, instance in resources},
+            self.files.data_sources,
+        )
         entries = []
         # The settings of single nodes are known before the entries of their pools are built.
-        for block, instance in sorted(resources, key=_is_entry):
+        for block, instance in sorted(
+            resources, key=lambda resource: not TERRAFORM_TYPES[resource[1].type].is_attached
+        ):
             try:
                 # One incomplete entry must not stop the conversion: the others are still useful.
                 if TERRAFORM_TYPES[instance.type].is_attached:
@@ -198,47 +178,6 @@ class _TerraformConverter:
             declarations, list(self.omissions), missing_secrets, len(entries)
         )
 
-    def list_repeated_resources(self) -> list[RepeatedResource]:
-        """Return the resources with `count` or `for_each`, with the names of their entries."""
-        names: dict[tuple[str, str], dict[str, str]] = {}
-        for (type_, name, key), reference in self.references.items():
-            if key is not None and not TERRAFORM_TYPES[type_].is_attached:
-                names.setdefault((type_, name), {})[str(key)] = reference.name
-        return [
-            RepeatedResource(TERRAFORM_TYPES[type_].section, name, names_by_key)
-            for (type_, name), names_by_key in names.items()
-        ]
-
-    def _assign_references(self) -> None:
-        """Assign the reference of each instance, before the first entry is built.
-
-        Terraform's resources refer to later ones too. The reference of an attached resource is the
-        pool, or the node of the pool.
-        """
-        for key, instance in self.instances.items():
-            # The option `import` takes one id, so each instance of `count` or `for_each` becomes an
-            # entry of its own.
-            name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
-            if not TERRAFORM_TYPES[instance.type].is_attached:
-                section = TERRAFORM_TYPES[instance.type].section
-                self.references[key] = DeclaredReference(section, name)
-        nodes = {
-            key: node
-            for key, instance in self.instances.items()
-            if TERRAFORM_TYPES[instance.type].is_attached
-            for _, node in self.attachments.find_nodes(instance)
-            if node is not None
-        }
-        # The settings decide the keys of nodes, and their values may refer to other resources.
-        self.node_settings |= {
-            node.id: {} for (type_, _, _), node in nodes.items() if type_ == PUBLIC_NAT_IP
-        }
-        for key, node in nodes.items():
-            pool = self.references[_get_key(node.pool)]
-            node_key = get_node_key(node.pool.attributes, node.name, self.node_settings)
-            steps = ("gpu_nodes", node_key) if key[0] == PUBLIC_NAT_IP else ()
-            self.references[key] = DeclaredReference(pool.section, pool.name, steps)
-
     def _convert_attached(self, block: TerraformBlock, instance: ResourceInstance) -> None:
         """Keep what an attached resource declares about nodes; the rest becomes omissions."""
         for argument in block.body.keys() & {*META_ARGUMENTS} - _ATTACHED_ARGUMENTS:
@@ -246,29 +185,33 @@ class _TerraformConverter:
                 block.find_argument_position(argument),
                 f"{instance.address}: {argument} was not converted",
             )
-        for node_id, node in self.attachments.find_nodes(instance):
+        is_public_ip = instance.type == PUBLIC_NAT_IP
+        for node_id, node in self.references.find_nodes(instance):
             if node is None:
+                how = (
+                    "with nat_enabled and public_ip_address_id"
+                    if is_public_ip
+                    else "with the cluster_fabric_id of its fabric"
+                )
                 self._report_omission(
                     block.position,
                     f"{instance.address}: no converted resource has the node {node_id}",
-                    "declare the node by hand, "
-                    + (
-                        "with nat_enabled and public_ip_address_id"
-                        if instance.type == PUBLIC_NAT_IP
-                        else "with the cluster_fabric_id of its fabric"
-                    ),
+                    f"declare the node by hand, {how}",
                 )
-            elif instance.type == PUBLIC_NAT_IP:
-                self.node_settings[node_id] = {
-                    "nat_enabled": True,
-                    "public_ip_address_id": self._convert_public_ip(block, instance),
-                }
+            elif is_public_ip:
+                arguments = self._create_converter(block, instance, instance.attributes)
+                name = "public_ip_address_id"
+                # The state has the id in any case.
+                id_ = arguments.convert_argument(name, block.body.get(name), FieldRules())
+                self.references.node_settings[node_id] = {"nat_enabled": True, name: id_}
 
-    def _convert_public_ip(self, block: TerraformBlock, instance: ResourceInstance) -> Value:
-        """Return the id of the public IP of a public NAT IP; the state has it in any case."""
-        name = "public_ip_address_id"
-        source = (block, instance, self.create_resolver(block, instance), instance.attributes)
-        return self._convert_argument(block.body.get(name), name, FieldRules(), source)
+    def _create_converter(
+        self, block: TerraformBlock, instance: ResourceInstance, attributes: Mapping[str, Any]
+    ) -> ArgumentConverter:
+        resolver = self.create_resolver(block, instance)
+        return ArgumentConverter(
+            block, instance, resolver, attributes, self.variables, self._report_omission
+        )
 
     def _report_omission(self, position: SourcePosition, message: str, hint: str = "") -> None:
         """Add something that was not converted to the omissions."""
@@ -284,33 +227,30 @@ class _TerraformConverter:
             IncompleteEntry: neither the files nor the state have a required value, the id or the
                 fabric.
         """
-        terraform_type, reference = TERRAFORM_TYPES[instance.type], self._get_reference(instance)
-        move = self.attachments.find_move(instance)
+        terraform_type, reference = TERRAFORM_TYPES[instance.type], self.references.get(instance)
+        move = self.references.find_move(instance)
         if move is not None:
             instance = move.apply_to(instance)
-        lifecycle = load_lifecycle_class(terraform_type.platform, SECTIONS[terraform_type.section])
-        rules = get_field_rules(lifecycle.inputs)
-        resolver = self.create_resolver(block, instance)
+        inputs = load_lifecycle_class(
+            terraform_type.platform, SECTIONS[terraform_type.section]
+        ).inputs
+        rules = get_field_rules(inputs)
         attributes = flatten_attributes(instance.attributes, terraform_type)
-        properties = self._convert_arguments((block, instance, resolver, attributes), rules)
+        arguments = self._create_converter(block, instance, attributes)
+        properties = arguments.convert_properties(rules)
         properties = {
             **terraform_type.complete_properties(properties, attributes),
-            **terraform_type.derive_properties(instance.attributes, self.node_settings),
+            **terraform_type.derive_properties(instance.attributes, self.references.node_settings),
         }
         if move is not None:
             properties.pop("cluster_fabric_id", None)
             properties["cluster_fabric_name"] = self._convert_fabric(move)
-        if terraform_type.required_alternatives and not any(
-            name in properties for name in terraform_type.required_alternatives
-        ):
-            properties |= self._require_from_user(
-                block, instance, terraform_type.required_alternatives[-1]
-            )
-        for name, model_field in lifecycle.inputs.model_fields.items():
+        alternatives = terraform_type.required_alternatives
+        if alternatives and not properties.keys() & set(alternatives):
+            properties[alternatives[-1]] = arguments.require_from_user(alternatives[-1])
+        for name, model_field in inputs.model_fields.items():
             if model_field.is_required() and name not in properties:
-                properties[name] = self._find_required_value(
-                    name, rules[name], instance, attributes
-                )
+                properties[name] = arguments.find_required_value(name, rules[name])
         id_ = terraform_type.build_id(properties, instance.attributes)
         if id_ is None:
             raise IncompleteEntry("the state does not contain its id")
@@ -320,40 +260,11 @@ class _TerraformConverter:
                 f"{instance.address}: its zone needs version 1.3 of SCP's API",
                 "run `gpuform config set scp:apiVersion 1.3`, or remove the zone",
             )
-        properties = correct_case(properties, lifecycle.inputs)
-        options = {
-            "import": id_,
-            **convert_meta_arguments(block, resolver, self._report_omission, terraform_type),
-        }
+        properties = correct_case(properties, inputs)
+        options = {"import": id_, **arguments.convert_meta_arguments()}
         return ResourceEntry(
             reference.section, reference.name, terraform_type.platform, properties, options
         )
-
-    def _convert_arguments(
-        self, source: ArgumentSource, rules: Mapping[str, FieldRules]
-    ) -> dict[str, Value]:
-        """Return the properties for the arguments of a block; `rules` are those of properties.
-
-        Null arguments are left out; an argument without a property becomes an omission.
-
-        Raises:
-            IncompleteEntry: neither an argument nor the state has a value for a property.
-        """
-        block, instance, resolver, attributes = source
-        terraform_type = TERRAFORM_TYPES[instance.type]
-        properties: dict[str, Value] = {}
-        for argument, raw in self._iterate_arguments(block, terraform_type, resolver, attributes):
-            name = terraform_type.get_property_name(argument)
-            if name not in rules:
-                self._report_omission(
-                    block.find_argument_position(argument),
-                    f"{instance.address}: gpuform has no property for {argument}",
-                )
-                continue
-            value = self._convert_argument(raw, argument, rules[name], source)
-            if value is not None:
-                properties[name] = terraform_type.convert_value(name, value)
-        return properties
 
     def _convert_fabric(self, move: PoolMove) -> Value:
         """Return the name of the fabric of a moved pool: a reference to another pool, or a text."""
@@ -370,174 +281,10 @@ class _TerraformConverter:
             if (
                 isinstance(fabric_id, DeclaredReference)
                 and fabric_id.steps == ("cluster_fabric_id",)
-                and not self._is_moved(fabric_id)
+                and not self.references.is_moved(fabric_id)
             ):
                 return replace(fabric_id, steps=("cluster_fabric_name",))
         return move.fabric_name
-
-    def _is_moved(self, reference: DeclaredReference) -> bool:
-        """Return True if a cluster fabric member moves the pool of a reference."""
-        return any(
-            node is not None and self.references[_get_key(node.pool)].name == reference.name
-            for instance in self.instances.values()
-            if instance.type == FABRIC_MEMBER
-            for _, node in self.attachments.find_nodes(instance)
-        )
-
-    def _get_reference(self, instance: ResourceInstance) -> DeclaredReference:
-        """Return the reference assigned to a resource instance of the state."""
-        return self.references[_get_key(instance)]
-
-    def _iterate_arguments(
-        self,
-        block: TerraformBlock,
-        terraform_type: TerraformType,
-        resolver: ExpressionResolver,
-        attributes: Mapping[str, Any],
-    ) -> Iterator[tuple[str, Any]]:
-        """Yield names and raw values of the arguments of a block, without meta-arguments.
-
-        The members of a nested argument are yielded as arguments of their own. If the nested
-        argument is an expression without an equivalent, the members have the values in
-        `attributes`, the state's, and an omission is reported.
-        """
-        for name, raw in block.body.items():
-            if name in META_ARGUMENTS or name in terraform_type.ignored_arguments:
-                continue
-            if name not in terraform_type.nested_arguments:
-                yield name, raw
-            elif isinstance(raw, Mapping):
-                yield from raw.items()
-            else:
-                code = strip_interpolation(str(raw))
-                nested_object = attributes.get(name) or {}
-                members = {member: f"${{{code}.{member}}}" for member in nested_object}
-                resolvable = {
-                    member: path for member, path in members.items() if resolver.can_resolve(path)
-                }
-                # The state also has members that the provider computes.
-                if resolvable:
-                    yield from resolvable.items()
-                    continue
-                self._report_omission(
-                    block.find_argument_position(name),
-                    f"{'.'.join(block.labels)}: {name} has the state's value instead of {code}",
-                )
-                for member, value in nested_object.items():
-                    yield member, to_hcl_literal(value)
-
-    def _convert_argument(
-        self,
-        raw: Any,
-        name: str,
-        rules: FieldRules,
-        source: ArgumentSource,
-    ) -> Value:
-        """Return the value of an argument.
-
-        If the expression has no equivalent, returns the value in Terraform's state and reports an
-        omission. Without a value in the state, a secret becomes configuration for the user to set,
-        and one of the required alternatives becomes None.
-
-        Args:
-            raw: the expression.
-            name: the argument's name in Terraform.
-            rules: the rules of the property.
-            source: the block and the instance of the argument.
-
-        Raises:
-            IncompleteEntry: the state has no value either, and the property is not a secret.
-        """
-        block, instance, resolver, attributes = source
-        terraform_type = TERRAFORM_TYPES[instance.type]
-        # A user may give a sensitive value to a public argument: the state lists the attribute as
-        # sensitive.
-        is_secret = rules.holds_secret or name in instance.sensitive
-        try:
-            value = _resolve_argument(
-                resolver,
-                raw,
-                is_reworded=terraform_type.get_property_name(name)
-                in terraform_type.reworded_properties,
-            )
-        except UnresolvedExpression as code:
-            state_value = attributes.get(terraform_type.get_property_name(name))
-            if state_value is None:
-                # Without the argument the user is asked for a value.
-                if name in terraform_type.required_alternatives:
-                    return None
-                if rules.secret:
-                    return self._declare_secret(name)
-                raise IncompleteEntry(
-                    f"{name} is {code}, and the state does not contain its value"
-                ) from None
-            # The expression may contain the secret as a literal, and omissions are printed.
-            expression_label = "the written expression" if is_secret else code
-            message = (
-                f"{instance.address}: {name} has the state's value instead of {expression_label}"
-            )
-            self._report_omission(block.find_argument_position(name), message)
-            value = state_value
-        return self._convert_secret((instance.name, name), value) if is_secret else value
-
-    def _convert_secret(self, name: tuple[str, str], value: Value) -> Value:
-        """Return the value with secret configuration in place of each literal part.
-
-        References to resources and variables are kept, and the variables become secret. `name` is
-        the pair of names from which the names of new variables are made.
-        """
-        # The files may declare a variable as public although a secret property uses it.
-        for variable in find_config_references(value):
-            self.variables.make_secret(variable.name)
-        if isinstance(value, InterpolatedText):
-            return self.secrets.replace_literal_parts(name, value)
-        if isinstance(value, Reference):
-            return value
-        finders = (find_resource_references, find_config_references, find_module_references)
-        if any(any(find(value)) for find in finders):
-            if isinstance(value, Mapping):
-                return {
-                    key: self._convert_secret((name[0], f"{name[1]}_{key}"), value[key])
-                    for key in value
-                }
-            return [self._convert_secret(name, item) for item in value]
-        return self.secrets.get_reference(name, value)
-
-    def _find_required_value(
-        self,
-        name: str,
-        rules: FieldRules,
-        instance: ResourceInstance,
-        attributes: Mapping[str, Any],
-    ) -> Value:
-        """Return the state's value of a required property without a value in the files.
-
-        A secret without a value becomes configuration that the user sets.
-        """
-        value = attributes.get(name)
-        if value is not None:
-            is_secret = rules.holds_secret or name in instance.sensitive
-            return self._convert_secret((instance.name, name), value) if is_secret else value
-        if rules.secret:
-            return self._declare_secret(name)
-        raise IncompleteEntry(f"neither the files nor the state contain its {name}")
-
-    def _require_from_user(
-        self, block: TerraformBlock, instance: ResourceInstance, name: str
-    ) -> Mapping[str, Value]:
-        """Return a property with configuration for the user to set, and report an omission."""
-        self.variables.used.setdefault(name, ConfigEntry(name, {"type": "string"}))
-        self._report_omission(
-            block.position,
-            f"{instance.address}: neither the files nor the state contain its {name}: set it with "
-            f"`gpuform config set {name} VALUE`",
-        )
-        return {name: ConfigReference(name)}
-
-    def _declare_secret(self, name: str) -> ConfigReference:
-        """Return the reference to secret configuration for the user to set."""
-        self.secrets.declare_variable(name)
-        return ConfigReference(name)
 
     def _find_data(self, steps: Sequence[Step], code: str) -> Value:
         """Return the value of a data source at the steps behind `data`, and report the source.
@@ -565,7 +312,7 @@ class _TerraformConverter:
                     block.body["for_each"], str(key), self._get_local, self.variables.is_set
                 )
         return ExpressionResolver(
-            self._find_references,
+            self.references.find_references,
             self.variables.get_reference,
             self._get_local_or_boundary,
             key,
@@ -599,71 +346,10 @@ class _TerraformConverter:
         modules = {block.labels: block.module for block in self.files.find_blocks("resource")}
         return {
             address: modules[type_, name]
-            for (type_, name, _), reference in self.references.items()
+            for (type_, name, _), reference in self.references.by_key.items()
             if not TERRAFORM_TYPES[type_].is_attached
             for address in (f"{reference.section}.{reference.name}", f"{reference.section}.{name}")
         }
-
-    def _find_references(self, root: str, steps: Sequence[Step]) -> Value:
-        """Return the reference for a path, or those of all instances for TYPE.NAME[*].
-
-        Returns None if there is no reference, as `_find_reference`.
-        """
-        if list(steps[1:2]) != [SPLAT]:
-            return self._find_reference(root, steps)
-        # Terraform has the instances in the order of their keys.
-        keys = sorted(
-            (
-                key
-                for type_, name, key in self.references
-                if (type_, name) == (root, steps[0]) and key is not None
-            ),
-            key=lambda key: (isinstance(key, str), key),
-        )
-        references = [self._find_reference(root, [steps[0], key, *steps[2:]]) for key in keys]
-        return references if references and None not in references else None
-
-    def _find_reference(self, root: str, steps: Sequence[Step]) -> DeclaredReference | None:
-        """Return the reference for a path such as TYPE.NAME[KEY].ATTRIBUTE, or None.
-
-        Returns None if the resource is not converted, or if no property has the value of the
-        attribute. `root` is TYPE, `steps` are the other parts.
-        """
-        if root not in TERRAFORM_TYPES or not steps:
-            return None
-        remaining_steps = list(steps[1:])
-        # Behind a resource's name comes the key of an instance or an attribute: only the state's
-        # keys show which.
-        key = (
-            remaining_steps.pop(0)
-            if remaining_steps and (root, str(steps[0]), remaining_steps[0]) in self.references
-            else None
-        )
-        instance_key = (root, str(steps[0]), key)
-        reference = self.references.get(instance_key)
-        if reference is None:
-            return None
-        terraform_type = TERRAFORM_TYPES[root]
-        if not remaining_steps or (
-            len(remaining_steps) == 1 and remaining_steps[0] in terraform_type.id_attributes
-        ):
-            return replace(reference, steps=())
-        path = terraform_type.convert_path(
-            remaining_steps, self.instances[instance_key].attributes, self.node_settings
-        )
-        if path is None:
-            return None
-        if terraform_type.is_attached:
-            name = terraform_type.property_names.get(str(path[0]))
-            return None if name is None else replace(reference, steps=(*reference.steps, name))
-        property_names = load_lifecycle_class(
-            terraform_type.platform, SECTIONS[terraform_type.section]
-        ).list_property_names()
-        name = terraform_type.get_property_name(str(path[0]))
-        # A reworded property has another value here than in Terraform.
-        if name not in property_names or name in terraform_type.reworded_properties:
-            return None
-        return DeclaredReference(reference.section, reference.name, (name, *path[1:]))
 
     def _remove_broken_entries(self, entries: list[ResourceEntry]) -> list[ResourceEntry]:
         """Return the entries whose references all exist; the others are omissions."""
@@ -711,7 +397,7 @@ class _TerraformConverter:
             # Terraform hides a sensitive output; a topology shows an output unless its value is
             # secret.
             if block.body.get("sensitive") is True:
-                value = self._convert_secret(("output", name), value)
+                value = self.variables.hide_literals(("output", name), value)
                 if not self._is_secret(value):
                     reason = "it is sensitive, but its value is not secret"
                     self._report_omission(
@@ -723,7 +409,7 @@ class _TerraformConverter:
     def _is_secret(self, value: Value) -> bool:
         """Return True if the value refers to a configuration variable or to a secret property.
 
-        Call after `_convert_secret`, which makes every configuration variable in the value secret
+        Call after `hide_literals`, which makes every configuration variable in the value secret
         and replaces each literal with a reference to such a variable.
         """
         # Whether a module's output is secret, the conversion without boundaries has found out.
@@ -738,33 +424,6 @@ class _TerraformConverter:
             ).list_secret_names()
             for reference in find_resource_references(value)
         )
-
-
-def _is_entry(resource: tuple[TerraformBlock, ResourceInstance]) -> bool:
-    """Return True if a resource becomes an entry of its own."""
-    return not TERRAFORM_TYPES[resource[1].type].is_attached
-
-
-def _get_key(instance: ResourceInstance) -> Key:
-    """Return type, name and key of an instance."""
-    return instance.type, instance.name, instance.key
-
-
-def _resolve_argument(resolver: ExpressionResolver, raw: Any, *, is_reworded: bool) -> Value:
-    """Return the value of an argument; a reworded argument must be plain.
-
-    Raises:
-        UnresolvedExpression: the value has no equivalent, or a reworded argument has a reference.
-    """
-    value = resolver.resolve(raw)
-    if is_reworded and not is_plain(value):
-        expression = str(raw)
-        raise UnresolvedExpression(
-            expression[2:-1]
-            if expression.startswith("${") and expression.endswith("}")
-            else expression
-        )
-    return value
 
 
 def _pair_blocks_with_instances(

@@ -13,8 +13,8 @@ import pytest
 
 from gpuform.providers.scp import inventory
 from gpuform.stacks.convert.terraform import TerraformConversion
-from gpuform.stacks.convert.terraform.data_sources import DATA_SOURCE_LOOKUPS
 from gpuform.stacks.convert.terraform.resource_types import TERRAFORM_TYPES
+from gpuform.stacks.convert.terraform.variables import DATA_SOURCE_LOOKUPS
 from gpuform.stacks.declaration_writer.topology_yaml import render_topology
 from tests.stacks.convert.terraform_folder import StateResource, convert_files, list_omissions
 
