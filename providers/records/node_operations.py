@@ -10,12 +10,80 @@ failure does not count against the machine that replaced it.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
 
 from gpuform.providers.records.intents import Intents
 from gpuform.providers.records.storing import Records, read_record
+
+Record = TypeVar("Record")
+
+
+def compute_digest(id_: str) -> str:
+    """Return the first 24 hexadecimal digits of an id's SHA-256 digest, for names and labels."""
+    # Ids may have any characters, which names of files and labels may not.
+    return hashlib.sha256(id_.encode()).hexdigest()[:24]
+
+
+class OperationRecords(Generic[Record]):
+    """The records of one kind of operation in one stack, one for each id, or each pair of ids.
+
+    Subclasses name the dataclass of a record, the prefix of the records' names, and the fields
+    with the ids; the first one is the id of the object or certification that has the record.
+    """
+
+    record_type: type[Record]
+    prefix: ClassVar[str]
+    id_fields: ClassVar[tuple[str, ...]] = ("id",)
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    @classmethod
+    def from_intents(cls, intents: Intents) -> Self:
+        """Return the stack's records of this kind, from the storage of `intents`."""
+        return cls(intents.records)
+
+    def find(self, *ids: str) -> Record | None:
+        """Return the record with these ids, or None.
+
+        Raises:
+            GpuformError: the record is damaged.
+        """
+        return read_record(self._records, self._build_name(ids), self.record_type)
+
+    def list_for(self, id_: str) -> list[Record]:
+        """Return the records whose first id is `id_`, in a stable order.
+
+        Raises:
+            GpuformError: a record is damaged.
+        """
+        records = (
+            read_record(self._records, name, self.record_type)
+            for name in sorted(self._list_names(id_))
+        )
+        return [record for record in records if record is not None]
+
+    def record(self, record: Record) -> None:
+        """Store a record, in place of an earlier one with the same ids."""
+        fields = asdict(cast("Any", record))
+        self._records.write(self._build_name([fields[name] for name in self.id_fields]), fields)
+
+    def forget(self, *ids: str) -> None:
+        """Delete the record with these ids, if any; with the first id alone, all of its records."""
+        is_complete = len(ids) == len(self.id_fields)
+        self._records.delete(*([self._build_name(ids)] if is_complete else self._list_names(*ids)))
+
+    def _list_names(self, id_: str) -> list[str]:
+        """Return the names of the records with several ids whose first one is `id_`."""
+        start = f"{self._build_name([id_])}-"
+        return [name for name in self._records.names() if name.startswith(start)]
+
+    def _build_name(self, ids: Iterable[str]) -> str:
+        """Return the name of the record with these ids, or the beginning that such names share."""
+        return self.prefix + "-".join(map(compute_digest, ids))
+
 
 DRAIN_PREFIX: Final = "drain-"
 """The prefix of the names of drain records."""
@@ -42,49 +110,14 @@ class Drain:
     asked: bool = False
 
 
-class Drains:
-    """The records of the drains of one stack."""
+class Drains(OperationRecords[Drain]):
+    """The unfinished removals of nodes of one stack, by the id of the object.
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    Before a record is deleted, the caller makes sure that no node of the record is left cordoned.
+    """
 
-    @classmethod
-    def from_intents(cls, intents: Intents) -> Self:
-        """Return the stack's records of node removals, from the storage of `intents`."""
-        return cls(intents.records)
-
-    def find(self, id_: str) -> Drain | None:
-        """Return the unfinished removal of an object's nodes, or None.
-
-        Raises:
-            GpuformError: the record is damaged.
-        """
-        return read_record(self._records, _build_drain_record_name(id_), Drain)
-
-    def record(self, drain: Drain) -> None:
-        """Store a removal of nodes, in place of an earlier one of the object."""
-        self._records.write(_build_drain_record_name(drain.id), asdict(drain))
-
-    def forget(self, id_: str) -> None:
-        """Delete the record of an object's removal of nodes, if there is one.
-
-        The caller makes sure that no node of the record is left cordoned.
-        """
-        self._records.delete(_build_drain_record_name(id_))
-
-
-def compute_digest(id_: str) -> str:
-    """Return the first 24 hexadecimal digits of an id's SHA-256 digest, for names and labels."""
-    # Ids may have any characters, which names of files and labels may not.
-    return hashlib.sha256(id_.encode()).hexdigest()[:24]
-
-
-def _build_drain_record_name(id_: str) -> str:
-    """Return the name of the record of an object's removal of nodes."""
-    return f"{DRAIN_PREFIX}{compute_digest(id_)}"
-
-
-_REPAIR_PREFIX: Final = "repair-"
+    record_type = Drain
+    prefix = DRAIN_PREFIX
 
 
 @dataclass(frozen=True)
@@ -102,61 +135,15 @@ class Repair:
     at: float
 
 
-class Repairs:
-    """The records of the repairs of one stack."""
+class Repairs(OperationRecords[Repair]):
+    """The last repair of each node of one stack, under way or ended in any way.
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    Records are by the ids of the object and the names of its nodes.
+    """
 
-    @classmethod
-    def from_intents(cls, intents: Intents) -> Self:
-        """Return the stack's records of node repairs, from the storage of `intents`."""
-        return cls(intents.records)
-
-    def find(self, id_: str, node: str) -> Repair | None:
-        """Return the record of the last repair of an object's node, or None.
-
-        The repair may be under way, or have ended in any way.
-
-        Raises:
-            GpuformError: the record is damaged.
-        """
-        return read_record(self._records, _build_repair_record_name(id_, node), Repair)
-
-    def list_for_object(self, id_: str) -> list[Repair]:
-        """Return the last recorded repair of each node of an object, in a stable order.
-
-        Raises:
-            GpuformError: a record is damaged.
-        """
-        names = sorted(
-            name for name in self._records.names() if name.startswith(_build_repair_prefix(id_))
-        )
-        repairs = (read_record(self._records, name, Repair) for name in names)
-        return [repair for repair in repairs if repair is not None]
-
-    def record(self, repair: Repair) -> None:
-        """Store a repair, in place of an earlier repair of the node."""
-        self._records.write(_build_repair_record_name(repair.id, repair.node), asdict(repair))
-
-    def forget(self, id_: str) -> None:
-        """Delete the records of all repairs in an object that is gone."""
-        prefix = _build_repair_prefix(id_)
-        self._records.delete(*(name for name in self._records.names() if name.startswith(prefix)))
-
-
-def _build_repair_prefix(id_: str) -> str:
-    """Return the beginning of the names of all repair records of an object."""
-    # The object comes first, so that all repairs in an object have one prefix.
-    return f"{_REPAIR_PREFIX}{compute_digest(id_)}-"
-
-
-def _build_repair_record_name(id_: str, node: str) -> str:
-    """Return the name of the record of a node's repair."""
-    return f"{_build_repair_prefix(id_)}{compute_digest(node)}"
-
-
-_IDLE_STOP_PREFIX: Final = "idle-"
+    record_type = Repair
+    prefix = "repair-"
+    id_fields = ("id", "node")
 
 
 @dataclass(frozen=True)
@@ -168,40 +155,13 @@ class IdleStop:
     because: str
 
 
-class IdleStops:
-    """The records of the idle stops of one stack."""
+class IdleStops(OperationRecords[IdleStop]):
+    """The stops of idle objects of one stack, until an object runs again or is gone."""
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
-
-    @classmethod
-    def from_intents(cls, intents: Intents) -> Self:
-        """Return the stack's records of idle stops, from the storage of `intents`."""
-        return cls(intents.records)
-
-    def find(self, id_: str) -> IdleStop | None:
-        """Return the record of the object's stop for idleness, or None.
-
-        Raises:
-            GpuformError: the record is damaged.
-        """
-        return read_record(self._records, _build_idle_stop_record_name(id_), IdleStop)
-
-    def record(self, stop: IdleStop) -> None:
-        """Store an idle stop, in place of an earlier one of the object."""
-        self._records.write(_build_idle_stop_record_name(stop.id), asdict(stop))
-
-    def forget(self, id_: str) -> None:
-        """Delete the record of an object that runs again or is gone, if there is one."""
-        self._records.delete(_build_idle_stop_record_name(id_))
+    record_type = IdleStop
+    prefix = "idle-"
 
 
-def _build_idle_stop_record_name(id_: str) -> str:
-    """Return the name of the record of an object's stop for idleness."""
-    return f"{_IDLE_STOP_PREFIX}{compute_digest(id_)}"
-
-
-_QUIET_LOOK_PREFIX: Final = "quiet-"
 _ROUNDING: Final = 2.0
 """Tolerance in seconds between two observations: HTTP dates are whole seconds."""
 
@@ -254,40 +214,11 @@ class QuietPeriod:
         return replace(new_period, since=last.since, lasted=last.lasted + max(min(times), 0.0))
 
 
-class QuietPeriods:
-    """The records of the quiet periods of one stack."""
+class QuietPeriods(OperationRecords[QuietPeriod]):
+    """The quiet periods of one stack, until an object is used or gone."""
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
-
-    @classmethod
-    def from_intents(cls, intents: Intents) -> Self:
-        """Return the stack's records of quiet periods, from the storage of `intents`."""
-        return cls(intents.records)
-
-    def find(self, id_: str) -> QuietPeriod | None:
-        """Return the recorded quiet period of an object, or None.
-
-        Raises:
-            GpuformError: the record is damaged.
-        """
-        return read_record(self._records, _build_quiet_period_record_name(id_), QuietPeriod)
-
-    def record(self, quiet: QuietPeriod) -> None:
-        """Store a quiet period, in place of an earlier one of the object."""
-        self._records.write(_build_quiet_period_record_name(quiet.id), asdict(quiet))
-
-    def forget(self, id_: str) -> None:
-        """Delete the record of an object that is not quiet or is gone, if there is one."""
-        self._records.delete(_build_quiet_period_record_name(id_))
-
-
-def _build_quiet_period_record_name(id_: str) -> str:
-    """Return the name of the record of an object's quiet period."""
-    return f"{_QUIET_LOOK_PREFIX}{compute_digest(id_)}"
-
-
-_BATCHES_PREFIX: Final = "batch-"
+    record_type = QuietPeriod
+    prefix = "quiet-"
 
 
 @dataclass(frozen=True)
@@ -311,40 +242,12 @@ class BatchRecord:
     sent_at: float = 0.0
 
 
-class BatchRecords:
-    """The records of the batch runs of one stack."""
+class BatchRecords(OperationRecords[BatchRecord]):
+    """The last batch jobs of each certification of one stack."""
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
-
-    @classmethod
-    def from_intents(cls, intents: Intents) -> Self:
-        """Return the stack's records of batch jobs, from the storage of `intents`."""
-        return cls(intents.records)
-
-    def find(self, certification: str) -> BatchRecord | None:
-        """Return the record of a certification's last batch jobs, or None.
-
-        Raises:
-            GpuformError: the record is damaged.
-        """
-        return read_record(self._records, _build_batches_record_name(certification), BatchRecord)
-
-    def record(self, batches: BatchRecord) -> None:
-        """Store the record of a certification's batch jobs, in place of an earlier one."""
-        self._records.write(_build_batches_record_name(batches.certification), asdict(batches))
-
-    def forget(self, certification: str) -> None:
-        """Delete the record of a certification's batch jobs, if there is one."""
-        self._records.delete(_build_batches_record_name(certification))
-
-
-def _build_batches_record_name(certification: str) -> str:
-    """Return the name of the record of a certification's batch jobs."""
-    return f"{_BATCHES_PREFIX}{compute_digest(certification)}"
-
-
-_VERDICT_PREFIX: Final = "verdict-"
+    record_type = BatchRecord
+    prefix = "batch-"
+    id_fields = ("certification",)
 
 
 @dataclass(frozen=True)
@@ -360,62 +263,22 @@ class RecordedVerdict:
     failures: Sequence[Mapping[str, Any]] = ()
 
 
-class Verdicts:
-    """The records of the verdicts of one stack."""
+class Verdicts(OperationRecords[RecordedVerdict]):
+    """The verdicts of one stack, by the names of the cluster and of the certification.
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    For SCP, the cluster is one common name for all nodes of the platform.
+    """
 
-    @classmethod
-    def from_intents(cls, intents: Intents) -> Self:
-        """Return the stack's records of verdicts, from the storage of `intents`."""
-        return cls(intents.records)
+    record_type = RecordedVerdict
+    prefix = "verdict-"
+    id_fields = ("cluster", "certification")
 
-    def list_for_cluster(self, cluster: str) -> list[RecordedVerdict]:
-        """Return the recorded verdicts of every certification of a cluster, in a stable order.
+    def record(self, record: RecordedVerdict) -> None:
+        """Store a certification's failed nodes; a verdict without failures deletes the earlier one.
 
-        Certifications without failures have no verdict. For SCP, `cluster` is one common name for
-        all nodes of the platform.
-
-        Raises:
-            GpuformError: a record is damaged.
+        Readers look for failures only: no record means that there is none.
         """
-        record_names = sorted(
-            record_name
-            for record_name in self._records.names()
-            if record_name.startswith(_build_verdict_prefix(cluster))
-        )
-        verdicts = (read_record(self._records, name, RecordedVerdict) for name in record_names)
-        return [verdict for verdict in verdicts if verdict is not None]
-
-    def record(self, verdict: RecordedVerdict) -> None:
-        """Store a certification's failed nodes, in place of its earlier verdict.
-
-        A verdict without failures deletes the earlier one.
-        """
-        name = _build_verdict_record_name(verdict.cluster, verdict.certification)
-        # Readers look for failures only: no record means that there is none.
-        if verdict.failures:
-            fields = {
-                "cluster": verdict.cluster,
-                "certification": verdict.certification,
-                "failures": [dict(failure) for failure in verdict.failures],
-            }
-            self._records.write(name, fields)
+        if record.failures:
+            super().record(replace(record, failures=[dict(failure) for failure in record.failures]))
         else:
-            self._records.delete(name)
-
-    def forget(self, cluster: str, certification: str) -> None:
-        """Delete the verdict of a certification that is gone, if there is one."""
-        self._records.delete(_build_verdict_record_name(cluster, certification))
-
-
-def _build_verdict_prefix(cluster: str) -> str:
-    """Return the beginning of the names of all verdict records of a cluster."""
-    # The cluster comes first, so that all verdicts of a cluster have one prefix.
-    return f"{_VERDICT_PREFIX}{compute_digest(cluster)}-"
-
-
-def _build_verdict_record_name(cluster: str, certification: str) -> str:
-    """Return the name of the record of a certification's verdict about a cluster."""
-    return f"{_build_verdict_prefix(cluster)}{compute_digest(certification)}"
+            self.forget(record.cluster, record.certification)

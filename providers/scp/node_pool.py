@@ -195,8 +195,7 @@ class NodePoolOperations:
         )
         live_names = {node.gpu_node_name for node in nodes.all if not is_terminating(node.state)}
         repaired_names = (
-            repair.node
-            for repair in Repairs.from_intents(context.intents).list_for_object(object_id)
+            repair.node for repair in Repairs.from_intents(context.intents).list_for(object_id)
         )
         missing_names = [name for name in repaired_names if name not in live_names]
         observed_inputs = add_interrupted_nodes(

@@ -664,7 +664,7 @@ class ClusterRepairRun:
 
 def _find_uncertified(context: ProviderContext, cluster: wire.Cluster) -> list[NodeFault]:
     """Return a fault for each worker with a recorded failed certification and no repair since."""
-    verdicts = Verdicts.from_intents(context.intents).list_for_cluster(cluster.cluster_id)
+    verdicts = Verdicts.from_intents(context.intents).list_for(cluster.cluster_id)
     return [*find_uncertified_workers(list_standard_workers(cluster), verdicts)]
 
 

@@ -339,7 +339,7 @@ def list_repairs(
         if change.urn in urns and is_asked(repair.node)
     ]
     for _, object_id in sorted(keys):
-        for record in records.list_for_object(object_id):
+        for record in records.list_for(object_id):
             recorded = ExplainedRepair(
                 node=record.node, mode=record.mode, id=record.repair, at=format_time(record.at)
             )

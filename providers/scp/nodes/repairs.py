@@ -200,7 +200,7 @@ class NodeInspection:
         Each verdict is of one certification resource of this stack. The failed nodes may belong to
         other resources: compare their ids.
         """
-        return Verdicts.from_intents(self.context.intents).list_for_cluster(VERDICT_OWNER)
+        return Verdicts.from_intents(self.context.intents).list_for(VERDICT_OWNER)
 
     def get_conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, NodeCondition]:
         """Ask the declared schedulers for the conditions of nodes; return the known ones by id.

@@ -71,7 +71,7 @@ class CertifiedCluster:
         return self.client.get_object(FOLDER + build_path("fabric"))
 
     def list_verdicts(self) -> list[Any]:
-        return Verdicts(self._records).list_for_cluster(self.cluster.id)
+        return Verdicts(self._records).list_for(self.cluster.id)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_a_slow_node_is_named_and_it_alone_is_tested_again(
     )
     assert message in made.outs["not_ready_reason"]
     assert list_certified_nodes(made.outs) == [HOSTS[0], HOSTS[2]]
-    [verdict] = Verdicts(certified_cluster.records).list_for_cluster(certified_cluster.cluster.id)
+    [verdict] = Verdicts(certified_cluster.records).list_for(certified_cluster.cluster.id)
     assert [failure["node"] for failure in verdict.failures] == [HOSTS[1]]
     certified_cluster.set_figures(node=NODES[1], figure=480.0)
     repaired = certified_cluster.update(made)
@@ -112,7 +112,7 @@ def test_a_job_that_fails_or_prints_nothing_certifies_and_blames_no_node(
     made = certified_cluster.create()
     assert list_certified_nodes(made.outs) == [HOSTS[1]]
     assert [failure["is_alone"] for failure in made.outs["failures"]] == [False, False]
-    assert Verdicts(certified_cluster.records).list_for_cluster(certified_cluster.cluster.id) == []
+    assert Verdicts(certified_cluster.records).list_for(certified_cluster.cluster.id) == []
 
 
 def test_one_job_over_all_nodes_certifies_them(certified_cluster: CertifiedCluster) -> None:
