@@ -539,16 +539,18 @@ def _find_hosted_intents(urn: str, run: RunContext) -> Intents:
 
 
 class HostBoundary(AbstractContextManager[ProviderContext]):
-    """The boundary to the host: inside is the current context, and only gpuform's errors get out.
+    """The boundary to the host: inside is the call's context, and only gpuform's errors get out.
 
-    No error that gets out contains a secret, a cause or a frame: the stock host prints tracebacks.
-    This is a class because contextlib gives an exception that passes a generator its old frames
-    back.
+    The context has `stored_properties`. No error that gets out contains a secret, a cause or a
+    frame: the stock host prints tracebacks. This is a class because contextlib gives an exception
+    that passes a generator its old frames back.
     """
 
-    def __init__(self, verb: str, subject: str, secrets: Iterable[Any] = ()) -> None:
+    def __init__(
+        self, verb: str, subject: str, secrets: Iterable[Any], stored_properties: Mapping[str, Any]
+    ) -> None:
         self._verb, self._subject = verb, subject
-        self._context = get_current_context()
+        self._context = replace(get_current_context(), stored_properties=stored_properties)
         self._context.add_secrets(secrets)
         self._use_context = use_context(self._context)
 

@@ -240,6 +240,11 @@ def parse_inputs(kind: Traits, values: Properties) -> Properties:
     return validate_inputs(kind.inputs, values)[0]
 
 
+def parse_stored_inputs(kind: Traits, stored: Mapping[str, Any]) -> Properties:
+    """Return the inputs in stored outputs, in their declared types."""
+    return parse_inputs(kind, extract_inputs(kind, stored))
+
+
 def select_import_inputs(kind: Traits, observed: Mapping[str, Any]) -> Properties:
     """Return the inputs that a program has to declare for an imported object.
 

@@ -5,8 +5,8 @@ and `Lifecycle.update` call `wait_and_build_outputs`.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from gpuform.providers.context import (
     ProviderContext,
@@ -18,7 +18,7 @@ from gpuform.providers.errors import Cancelled, GpuformError, NotReady, UnknownO
 from gpuform.providers.evidence import FORGET_OBJECT, Observation, require_evidence
 from gpuform.providers.lifecycle.comparing import apply_running_hours, extract_inputs
 from gpuform.providers.lifecycle.traits import Properties, Traits, extract_outputs
-from gpuform.providers.operations import ForeignObjectLookup, Observed, ResourceOperations
+from gpuform.providers.operations import ForeignObjectLookup, Observed
 from gpuform.providers.permissions import Permission
 from gpuform.providers.plugin.interrupted_creates import refuse_incomplete_destroy
 from gpuform.providers.records import PROPAGATION_TIME_S
@@ -26,9 +26,6 @@ from gpuform.schemas.changes import find_refused_changes
 
 RECHECK_INTERVAL_S = 20.0
 """Seconds between reads of an object that the platform does not show."""
-
-OpenOperations: TypeAlias = Callable[[], ResourceOperations[Any, Any]]
-"""Returns the operations of a kind. Raises WrongEnvironment."""
 
 
 def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> None:
@@ -74,7 +71,6 @@ def require_change_permission(
 
 def check_before_deletion(
     kind: Traits,
-    open_operations: OpenOperations,
     context: ProviderContext,
     object_id: str,
     known_inputs: Properties,
@@ -91,7 +87,7 @@ def check_before_deletion(
         NotEnoughEvidence: the object is missing, but not for the whole propagation time.
         GpuformError: the platform does not answer.
     """
-    observed = read_confirming_absence(kind, open_operations, context, object_id, known_inputs)
+    observed = read_confirming_absence(kind, context, object_id, known_inputs)
     context.progress.was_already_deleted = observed is None
     if observed is not None:
         # What the platform shows now comes last: the state may be older than the object's
@@ -104,7 +100,7 @@ def check_before_deletion(
         require_deletion_permission(
             context.run, kind, current, "the platform reports this, and the run would delete it"
         )
-        operations = open_operations()
+        operations = kind.open_operations()
         if isinstance(operations, ForeignObjectLookup):
             others = operations.find_foreign_objects(context, object_id, known_inputs)
             require_foreign_deletion_permission(context.run, others, kind.kind)
@@ -127,7 +123,6 @@ def require_foreign_deletion_permission(run: RunContext, others: Sequence[str], 
 
 def read_confirming_absence(
     kind: Traits,
-    open_operations: OpenOperations,
     context: ProviderContext,
     object_id: str,
     known_inputs: Properties,
@@ -143,7 +138,7 @@ def read_confirming_absence(
         NotEnoughEvidence: the deadline passed before the propagation time.
         GpuformError: the platform does not answer.
     """
-    observed_object = open_operations().read(context, object_id, known_inputs)
+    observed_object = kind.open_operations().read(context, object_id, known_inputs)
     if (
         observed_object is not None
         or not kind.is_eventually_consistent
@@ -168,13 +163,12 @@ def read_confirming_absence(
                 require_evidence(FORGET_OBJECT, f"{kind.platform}: {object_id}", observed)
                 break
             context.sleep(min(RECHECK_INTERVAL_S, remaining))
-            observed_object = open_operations().read(context, object_id, known_inputs)
+            observed_object = kind.open_operations().read(context, object_id, known_inputs)
     return observed_object
 
 
 def delete_and_confirm(
     kind: Traits,
-    open_operations: OpenOperations,
     context: ProviderContext,
     object_id: str,
     known_inputs: Properties,
@@ -190,11 +184,11 @@ def delete_and_confirm(
     """
     while True:
         accepted = context.progress.accepted_deletions
-        open_operations().delete(context, object_id, known_inputs)
+        kind.open_operations().delete(context, object_id, known_inputs)
         # An accepted DELETE proves the end; a 404 may come from a replica that lags behind.
         if context.progress.accepted_deletions > accepted or not kind.is_eventually_consistent:
             return
-        if read_confirming_absence(kind, open_operations, context, object_id, known_inputs) is None:
+        if read_confirming_absence(kind, context, object_id, known_inputs) is None:
             return
 
 
@@ -264,15 +258,13 @@ class ObjectGone(GpuformError):
     """The object of an id does not exist: it was deleted, or the platform does not show it yet."""
 
 
-def raise_if_gone(
-    open_operations: OpenOperations, context: ProviderContext, object_id: str, reason: str
-) -> None:
+def raise_if_gone(kind: Traits, context: ProviderContext, object_id: str, reason: str) -> None:
     """Raise ObjectGone if the platform no longer has the object that a request did not find.
 
     Without an answer to the second read the object may exist, and nothing is raised.
     """
     try:
-        observed = open_operations().read(context, object_id, {})
+        observed = kind.open_operations().read(context, object_id, {})
     # The error of the caller's own request says more than a failed second look.
     except GpuformError:
         return
@@ -290,7 +282,6 @@ INTERRUPTED: Final = "its create was interrupted"
 
 def wait_and_build_outputs(
     kind: Traits,
-    open_operations: OpenOperations,
     context: ProviderContext,
     object_id: str,
     declared: Properties,
@@ -304,7 +295,6 @@ def wait_and_build_outputs(
 
     Args:
         kind: the kind of the resource.
-        open_operations: returns the operations of the kind.
         context: the context of the call.
         object_id: the id of the object.
         declared: the inputs in their declared types.
@@ -320,13 +310,13 @@ def wait_and_build_outputs(
     interruption: Cancelled[Any] | None = None
     try:
         inputs = kind.inputs.model_validate(declared)
-        ready_object = open_operations().wait_until_ready(context, object_id, inputs)
+        ready_object = kind.open_operations().wait_until_ready(context, object_id, inputs)
         observed, reason = ready_object, ready_object.outputs.not_ready_reason
     except NotReady as error:
         observed, reason = error.last, error.reason
         interruption = error if isinstance(error, Cancelled) else None
         if observed is None and interruption is None:
-            raise_if_gone(open_operations, context, object_id, reason)
+            raise_if_gone(kind, context, object_id, reason)
     except GpuformError as error:
         reason = str(error)
     # The object exists: an unexpected error must not lose its id.
@@ -335,7 +325,7 @@ def wait_and_build_outputs(
     if observed is not None:
         computed = extract_outputs(kind, context, observed)
     elif _is_id_unconfirmed(context, object_id) and not _is_object_visible(
-        open_operations, context, object_id
+        kind, context, object_id
     ):
         raise interruption or GpuformError(
             f"{reason}; the platform created it as {object_id}, and does not show it yet",
@@ -365,14 +355,12 @@ def _is_id_unconfirmed(context: ProviderContext, object_id: str) -> bool:
     )
 
 
-def _is_object_visible(
-    open_operations: OpenOperations, context: ProviderContext, object_id: str
-) -> bool:
+def _is_object_visible(kind: Traits, context: ProviderContext, object_id: str) -> bool:
     """Read the object once, and return True if the platform shows the object now.
 
     False, too, if the platform does not answer.
     """
     try:
-        return open_operations().read(context, object_id, {}) is not None
+        return kind.open_operations().read(context, object_id, {}) is not None
     except GpuformError:
         return False

@@ -8,15 +8,15 @@ unknowns, and `__provider`.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from pulumi.output import Unknown as PulumiUnknown
 
-from gpuform.providers.context import ProviderContext
-from gpuform.providers.environment import Live
+from gpuform.providers.context import ProviderContext, get_current_context
+from gpuform.providers.environment import Live, enter_environment
 from gpuform.providers.evidence import Observation
 from gpuform.providers.lifetime import IdlenessVerdict, Power, list_idleness_notices
-from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
+from gpuform.providers.operations import Guard, Observed, ResourceOperations, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.repairing import (
@@ -253,6 +253,23 @@ class Traits:
     """How the object is started and stopped, if the platform can do that."""
     hooks: ClassVar[KindHooks] = KindHooks()
     """What the kind decides and describes, as functions."""
+    operations: ClassVar[type[ResourceOperations[Any, Any]]]
+
+    _settings: Settings | None = None
+
+    @classmethod
+    def with_settings(cls, settings: Settings) -> Self:
+        """Return a lifecycle that uses these settings for address and credentials."""
+        lifecycle = cls()
+        lifecycle._settings = settings
+        return lifecycle
+
+    def open_operations(self) -> ResourceOperations[Any, Any]:
+        """Return the kind's operations in the stack's own environment. Raises WrongEnvironment."""
+        settings = self._settings or Settings()
+        # Before any request: a run on the emulator must never reach a real platform.
+        enter_environment(get_current_context(), self.platform, settings)
+        return type(self).operations(settings)
 
     @classmethod
     def list_property_names(cls) -> list[str]:
