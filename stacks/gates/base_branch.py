@@ -11,8 +11,9 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -22,6 +23,7 @@ from gpuform.providers.context import get_run_context
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import GateLevel
 from gpuform.stacks import pricing
+from gpuform.stacks.engine.git_revision import prefer_branch
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.gates.file import (
     FILE,
@@ -206,8 +208,29 @@ def open_stacks_gates(
         weakened = (
             *find_weakened_gates(gates, own_gates),
             *_find_changed_rules(gates, base, folder),
+            *_find_removed_stacks(base / STACKS_FILE, file if gates else None),
         )
         yield ProjectGates(gates, base, base, weakened)
+
+
+def _find_removed_stacks(base_file: Path, own_file: Path | None) -> Iterator[str]:
+    """Yield a text for each entry of stacks that the changed file does not have any more.
+
+    The gates over all stacks would not count its GPUs and its cost.
+    """
+    if own_file is None:
+        return
+    own_entries = _read_stack_entries(own_file)
+    for folder, stack in _read_stack_entries(base_file):
+        if (folder, stack) not in own_entries:
+            name = folder if stack is None else f"{folder}, stack {stack}"
+            yield f"the gates no longer count the entry of folder {name}: it is removed"
+
+
+def _read_stack_entries(file: Path) -> list[tuple[str, str | None]]:
+    """Return the folder and the stack of each entry of a valid stacks.yaml."""
+    entries = yaml.safe_load(file.read_text(encoding="utf-8"))["stacks"]
+    return [(entry["folder"], entry.get("stack")) for entry in entries]
 
 
 def _read_own_gates(directory: Path) -> Sequence[Gate]:
@@ -241,9 +264,15 @@ class _RevisionFiles:
         directory = directory.resolve()
         top = _run_git(directory, revision, "rev-parse", "--show-toplevel").strip()
         root = Path(os.fsdecode(top))
+        full_name = prefer_branch(
+            revision,
+            lambda pattern: os.fsdecode(
+                _run_git(root, revision, "for-each-ref", "--format=%(refname)", pattern)
+            ),
+        )
         # Anything but a commit's id could be read as a flag or as another object below.
         commit = _run_git(
-            root, revision, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"
+            root, revision, "rev-parse", "--verify", "--end-of-options", f"{full_name}^{{commit}}"
         ).decode()
         prefix = directory.relative_to(root.resolve()).as_posix()
         return cls(root, revision, commit.strip(), prefix)
@@ -329,7 +358,8 @@ def _run_git(folder: Path, revision: str, *arguments: str) -> bytes:
     """Return the output of a git command. Raises EngineError."""
     try:
         done = subprocess.run(  # noqa: S603 - fixed arguments; the revision stands after its flags
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - whichever git the user has
+            # A ref below refs/replace/ would put another commit in place of that of the revision.
+            ["git", "--no-replace-objects", "-C", str(folder), *arguments],  # noqa: S607 - of PATH
             capture_output=True,
             stdin=subprocess.DEVNULL,
             check=False,
@@ -360,13 +390,36 @@ def _find_changed_rules(
     for gate in gates:
         if gate.rule not in _CODE_RULES:
             continue
-        path = str(gate.value)
+        paths = [str(gate.value)]
         if gate.rule == "python":
-            # A module may import others of its package.
-            module = path.partition(":")[0].partition(".")[0]
-            path = module if (base_folder / module).is_dir() else f"{module}.py"
-        if _read_files(base_folder / path) != _read_files(own_folder / path):
-            yield f"gate {gate.name}: its rule in {path} is changed"
+            paths = _list_imported_files(base_folder, paths[0].partition(":")[0])
+        changed = [
+            path
+            for path in paths
+            if _read_files(base_folder / path) != _read_files(own_folder / path)
+        ]
+        if changed:
+            yield f"gate {gate.name}: its rule in {', '.join(changed)} is changed"
+
+
+def _list_imported_files(folder: Path, module_name: str) -> list[str]:
+    """Return the paths of a module's file or package, and of the files that it imports.
+
+    The paths are relative to `folder`, and files elsewhere are left out. Imports by a computed name
+    are not found.
+    """
+    top = module_name.partition(".")[0]
+    paths = [top if (folder / top).is_dir() else f"{top}.py"]
+    sources = [*(folder / top).rglob("*.py"), folder / f"{top}.py"]
+    finder = ModuleFinder(path=[str(folder)])
+    for source in filter(Path.is_file, sources):
+        # A rule that is no Python stops the plan by itself.
+        with suppress(SyntaxError, ValueError):
+            finder.load_file(str(source))
+    origins = [getattr(module, "__file__", None) for module in finder.modules.values()]
+    imported = [Path(origin) for origin in origins if origin]
+    paths += [file.relative_to(folder).as_posix() for file in imported if file not in sources]
+    return sorted(set(paths), key=lambda path: (path != paths[0], path))
 
 
 def _find_changed_prices(gates: Sequence[Gate], base: Path, own: Path) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Final, Self
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
+from gpuform.stacks.engine.git_revision import prefer_branch
 from gpuform.stacks.engine.store import Backend, strip_credentials
 from gpuform.stacks.gates.file import check_gates, check_stacks_gates
 from gpuform.stacks.multi_stack.reading import (
@@ -393,6 +394,12 @@ def _list_changed_stacks(order: StackOrder, base: str, head: str | None) -> list
         if not _REVISION.fullmatch(revision):
             raise MultiStackError(f"{revision!r} is not a revision of git", hint=_FORMS)
     top = Path(_run_git(workspace.root, "rev-parse", "--show-toplevel").strip())
+
+    def list_refs(pattern: str) -> str:
+        return _run_git(workspace.root, "for-each-ref", "--format=%(refname)", pattern)
+
+    base = prefer_branch(base, list_refs)
+    head = prefer_branch(head, list_refs) if head else None
     revisions = [f"{base}...{head}"] if head else [_find_merge_base(workspace.root, base)]
     # `-z` and no renames: each name stands alone, and a moved file counts in both folders.
     names = _run_git(workspace.root, "diff", "--name-only", "-z", "--no-renames", *revisions, "--")

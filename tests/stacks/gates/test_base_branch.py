@@ -77,6 +77,19 @@ def test_gates_over_all_stacks_that_a_change_removes_or_weakens_are_named(tmp_pa
         )
 
 
+def test_a_stack_that_gates_no_longer_count_is_named(tmp_path: Path) -> None:
+    file = write_stacks(tmp_path, "few")
+    gates = file.read_text().partition("\n")[2]
+    file.write_text("stacks: [{folder: network, stack: dev}, {folder: apps}]\n" + gates)
+    commit(tmp_path)
+    file.write_text("stacks: [{folder: network, stack: prod}, {folder: apps}]\n" + gates)
+
+    with open_stacks_gates(tmp_path, file, "HEAD") as base:
+        assert base.weakened == (
+            "the gates no longer count the entry of folder network, stack dev: it is removed",
+        )
+
+
 def test_a_change_without_its_stacks_file_is_judged_by_the_gates_of_the_base(
     tmp_path: Path,
 ) -> None:
@@ -105,6 +118,49 @@ def test_changed_code_of_a_gate_over_all_stacks_is_named_and_that_of_the_base_is
     with open_stacks_gates(tmp_path, file, "HEAD") as base:
         assert base.weakened == ("gate own: its rule in policies.py is changed",)
         assert "never" in (base.program / "policies.py").read_text()
+
+
+def test_changed_code_that_a_gate_imports_is_named(tmp_path: Path) -> None:
+    project = write_project(tmp_path, ".", "network")
+    (project / "gates.yaml").write_text("gates: {own: {python: 'policies:none'}}\n")
+    (project / "policies.py").write_text("from rules.names import is_ours\nimport json\n")
+    (project / "rules").mkdir()
+    (project / "rules/names.py").write_text("from .words import WORDS\n")
+    (project / "rules/__init__.py").touch()
+    (project / "rules/words.py").write_text("WORDS = ['prod']\n")
+    (project / "__main__.py").write_text("import pulumi\n")
+    commit(tmp_path)
+    (project / "__main__.py").write_text("import pulumi  # changed\n")
+    with open_project_gates(find_project(project), "HEAD") as base:
+        assert base.weakened == ()
+    (project / "rules/words.py").write_text("WORDS = []\n")
+
+    with open_project_gates(find_project(project), "HEAD") as base:
+        assert base.weakened == ("gate own: its rule in rules/words.py is changed",)
+
+
+def test_no_tag_or_replaced_object_stands_for_the_base_branch(tmp_path: Path) -> None:
+    project = write_project(tmp_path, ".", "network", "careful")
+    commit(tmp_path)
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("update-ref", "refs/remotes/origin/main", "HEAD")
+    (project / "gates.yaml").write_text("gates: {}\n")
+    git("-c", "commit.gpgsign=false", "commit", "-qam", "Remove the gate")
+    git("tag", "origin/main", "HEAD")
+    git("branch", "origin/main", "HEAD")
+    for revision in ("origin/main", "origin/main~0", "origin/main^{commit}"):
+        with open_project_gates(find_project(project), revision) as base:
+            assert base.weakened == ("gate careful: is removed",)
+
+    git("replace", git("rev-parse", "refs/remotes/origin/main"), "HEAD")
+    with open_project_gates(find_project(project), "origin/main") as base:
+        assert base.weakened == ("gate careful: is removed",)
 
 
 def test_without_a_revision_the_gates_are_those_of_the_file(tmp_path: Path) -> None:

@@ -129,6 +129,12 @@ def test_what_a_branch_changed(git: Git, root: Path) -> None:
     assert select_names("[HEAD~1]", "network") == {"clusters/prod", "network/prod"}
 
 
+def test_no_tag_hides_a_change(git: Git, root: Path) -> None:
+    change(git, root / "clusters/notes.txt")
+    git("tag", "main")
+    assert select_names("[main]") == select_names("[main...change]") == {"clusters/prod"}
+
+
 def test_what_the_base_got_meanwhile_is_not_of_the_branch(git: Git, root: Path) -> None:
     change(git, root / "clusters/notes.txt")
     git("checkout", "--quiet", "main")
