@@ -4,20 +4,18 @@ Lifecycles call this package before they shrink, replace, stop or delete the mac
 The implementations of `Scheduler` are in `kubernetes` and `slurm`.
 """
 
-from gpuform.providers.draining.drain_operation import (
-    DrainOperation,
+from gpuform.providers.draining.choosing import (
     DrainTarget,
     NodeEviction,
-    finish_drain,
-    undo_drain,
+    Worker,
+    find_name_problems,
 )
+from gpuform.providers.draining.drain_operation import DrainOperation, finish_drain, undo_drain
 from gpuform.providers.draining.schedulers import (
     ScheduledNode,
     Scheduler,
     SlurmOnKubernetes,
-    Worker,
     call_interruptibly,
-    find_name_problems,
 )
 
 __all__ = [

@@ -16,11 +16,9 @@ A run with `--allow evict-jobs` evicts jobs whatever the policy is, and removes 
 scheduler cannot be asked.
 """
 
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Final
 
 from gpuform.providers.context import (
@@ -30,17 +28,17 @@ from gpuform.providers.context import (
     format_duration,
     wait_until_done,
 )
-from gpuform.providers.draining.schedulers import (
-    UNDO_GRACE_S,
+from gpuform.providers.draining.choosing import (
+    MAX_SHOWN,
+    UNKNOWN_NODE_HINT,
+    DrainTarget,
+    InvalidNodeNames,
+    NodeChooser,
+    NodeEviction,
     NodeRemoval,
-    ScheduledNode,
-    Scheduler,
     Worker,
-    call_interruptibly,
-    choose_removals,
-    find_name_problems,
-    match_nodes,
 )
+from gpuform.providers.draining.schedulers import UNDO_GRACE_S, Scheduler, call_interruptibly
 from gpuform.providers.errors import (
     ApiError,
     Cancelled,
@@ -52,12 +50,11 @@ from gpuform.providers.errors import (
 from gpuform.providers.evidence import (
     REMOVE_NODE,
     NotEnoughEvidence,
-    Observation,
     find_gaps,
     require_evidence,
 )
 from gpuform.providers.permissions import Permission
-from gpuform.providers.records import Drain, Drains, compute_digest
+from gpuform.providers.records import Drain, Drains
 from gpuform.schemas.policies.drain import (
     DEFAULT_WAIT_MINUTES,
     DrainInputs,
@@ -74,59 +71,7 @@ poll lists all nodes and jobs of the scheduler."""
 CORDON_SETTLE_S: Final = 5.0
 """Seconds after a cordon in which a scheduler may still start jobs that it placed before."""
 
-_MAX_SHOWN: Final = 10
-
 _ERRORS_BEFORE_SENDING: Final = (MissingCredentials, Unreachable, Cancelled)
-
-
-_UNKNOWN_NODE_HINT: Final = (
-    "declare the scheduler of these nodes, with a kubeconfig that may list all nodes and "
-    f"pods; if the nodes have no scheduler, --allow {Permission.EVICT_JOBS} removes them "
-    "without asking one"
-)
-
-
-class InvalidNodeNames(GpuformError):
-    """The declared names of nodes to remove do not fit the nodes of the object."""
-
-
-@dataclass(frozen=True)
-class NodeEviction:
-    """The nodes that a lifecycle removes: those in `reason_by_node`, and `count` others.
-
-    `reason_by_node` has what happens to each node, as `deleted`, by the platform's node name. The
-    others are the `requested_names`, or if there are none, the nodes that are missed least.
-    """
-
-    reason_by_node: Mapping[str, str] = field(default_factory=dict)
-    count: int = 0
-    requested_names: Sequence[str] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.reason_by_node) or self.count > 0
-
-
-@dataclass(frozen=True)
-class DrainTarget:
-    """The object whose nodes are removed, as a cluster, a pool or one node.
-
-    `label` is its name for messages, as `cluster train`. `removes_cordoned` is True if the platform
-    itself picks the nodes to remove, from the cordoned ones.
-    """
-
-    id: str
-    label: str
-    workers: Sequence[Worker]
-    removes_cordoned: bool = False
-
-    @property
-    def owner_label(self) -> str:
-        """Return the label which a cordon writes on nodes, identical for each attempt."""
-        return f"gpuform-scale-down-{compute_digest(self.id)[:12]}"
-
-    def match_workers(self, nodes: Iterable[ScheduledNode]) -> list[Worker]:
-        """Return the object's workers, each with the matching node among `nodes`."""
-        return match_nodes(self.workers, [*nodes])
 
 
 class DrainOperation:
@@ -148,8 +93,9 @@ class DrainOperation:
         self._inputs = policy
         self._drains = Drains.from_intents(context.intents)
         self._may_end_jobs = Permission.EVICT_JOBS in context.run.permissions
-        self._listed_at = 0.0
-        self._names_ever_scheduled: set[str] = set()
+        self._chooser = NodeChooser(
+            context, target, find_scheduler, may_end_jobs=self._may_end_jobs
+        )
 
     def predict_removed_nodes(self, eviction: NodeEviction) -> RemovedNodes | None:
         """Return the nodes which a removal would take now, with the nodes' jobs, for a plan.
@@ -162,23 +108,31 @@ class DrainOperation:
             InvalidNodeNames: declared names do not fit the nodes of the object.
         """
         try:
-            workers = self._list_workers()
-            removals = self._choose_nodes(workers, eviction)
-            self._require_known_jobs(workers, removals)
+            workers = self._chooser.list_workers()
+            removals = self._chooser.choose_nodes(workers, eviction)
+            self._chooser.require_known_jobs(workers, removals)
         except InvalidNodeNames:
             raise
         except GpuformError as error:
-            _report_unpredicted(self._context, self._target.label, error)
+            self._context.on_skipped_check(
+                f"the nodes to remove from {self._target.label}, and their jobs: "
+                f"{_to_one_line(error)}. gpuform removes no node while its jobs are unknown"
+            )
             return None
-        self._warn_of_other_cordoned(workers, removals, self._context.on_skipped_check)
+        self._chooser.warn_of_other_cordoned(workers, removals, self._context.on_skipped_check)
         wait_minutes = (
             0 if self._policy == "fail" else self._inputs.wait_minutes or DEFAULT_WAIT_MINUTES
         )
         return RemovedNodes(
-            scheduler=self._scheduler.name,
+            scheduler=self._chooser.scheduler.name,
             on_busy=self._policy,
             wait_minutes=wait_minutes,
-            nodes=tuple(map(_to_removed_node, removals)),
+            nodes=tuple(
+                RemovedNode(
+                    name=removal.worker.name, because=removal.reason, jobs=removal.worker.jobs
+                )
+                for removal in removals
+            ),
         )
 
     @contextmanager
@@ -245,9 +199,9 @@ class DrainOperation:
             workers = self.observe_workers()
             if workers is None:
                 return None
-            removals = self._choose_nodes(workers, eviction)
-            self._require_known_jobs(workers, removals)
-            self._warn_of_other_cordoned(workers, removals, self._context.on_warning)
+            removals = self._chooser.choose_nodes(workers, eviction)
+            self._chooser.require_known_jobs(workers, removals)
+            self._chooser.warn_of_other_cordoned(workers, removals, self._context.on_warning)
             if self._policy == "fail":
                 self._reject_busy_workers([removal.worker for removal in removals])
             # Durable before the first cordon: after a kill, the next run knows which nodes to
@@ -276,7 +230,7 @@ class DrainOperation:
             Cancelled: the run was interrupted.
         """
         try:
-            return self._list_workers()
+            return self._chooser.list_workers()
         except Cancelled:
             raise
         except GpuformError as error:
@@ -293,183 +247,35 @@ class DrainOperation:
             Cancelled: the run was interrupted; nothing is stored.
         """
         self._context.raise_if_cancelled()
-        requested_drain = replace(drain, asked=True)
         # Durable before the request: if its answer is lost, the next run knows that nodes may be
         # gone.
-        self._drains.record(requested_drain)
-        return requested_drain
+        return self._store(replace(drain, asked=True))
+
+    def _store(self, drain: Drain) -> Drain:
+        """Store a record durably, in place of the object's earlier one, and return the record."""
+        self._drains.record(drain)
+        return drain
 
     @property
     def _policy(self) -> OnBusy:
         """Return the declared policy for busy nodes, or `evict` in a run which may end jobs."""
         return "evict" if self._may_end_jobs else self._inputs.policy
 
-    @cached_property
-    def _scheduler(self) -> Scheduler:
-        """Return the scheduler of the nodes, looked up on first use.
-
-        Raises GpuformError without one.
-        """
-        return self._find_scheduler()
-
-    def _choose_nodes(self, workers: Sequence[Worker], eviction: NodeEviction) -> list[NodeRemoval]:
-        """Return the nodes to remove.
-
-        First come `count` nodes chosen by priority, then the nodes of `reason_by_node`. Names in
-        `reason_by_node` that are not workers are ignored.
-
-        Raises:
-            InvalidNodeNames: the requested names do not fit the nodes.
-            GpuformError: the scheduler knows too few nodes.
-        """
-        named_removals = [
-            NodeRemoval(worker, eviction.reason_by_node[worker.name])
-            for worker in workers
-            if worker.name in eviction.reason_by_node
-        ]
-        if not eviction.count:
-            return named_removals
-        others = [worker for worker in workers if worker.name not in eviction.reason_by_node]
-        return [
-            *self._choose_by_priority(others, eviction.count, eviction.requested_names),
-            *named_removals,
-        ]
-
-    def _require_known_jobs(
-        self, workers: Sequence[Worker], removals: Sequence[NodeRemoval]
-    ) -> None:
-        """Raise NotEnoughEvidence unless the scheduler reports the jobs of each node to remove.
-
-        A run with `--allow evict-jobs` gets a warning instead, and removes unknown nodes as they
-        are.
-        """
-        observation = self._observe_jobs(workers, [removal.worker.name for removal in removals])
-        if not observation.missing:
-            return
-        if self._may_end_jobs:
-            self._context.on_warning(
-                f"{self._target.label}: {'; '.join(observation.missing)}: removed anyway, "
-                f"because of --allow {Permission.EVICT_JOBS}"
-            )
-            return
-        require_evidence(REMOVE_NODE, self._target.label, observation, hint=_UNKNOWN_NODE_HINT)
-
-    def _observe_jobs(self, workers: Sequence[Worker], names: Collection[str]) -> Observation:
-        """Return which facts about the jobs of the named nodes the scheduler does not report.
-
-        A node that the platform calls failed may never have joined its scheduler. Nothing is
-        missing for such a node if the scheduler lists every other node of the object and has never
-        listed this one.
-        """
-        # A scheduler that misses other nodes, too, may have another reason than the node's failure.
-        others = [worker for worker in workers if not worker.is_failed]
-        is_complete = bool(others) and all(worker.scheduled_node for worker in others)
-        gaps = [
-            _describe_gap(worker)
-            for worker in workers
-            if worker.name in names
-            if worker.scheduled_node is not None
-            or worker.match_ambiguity
-            or worker.name in self._names_ever_scheduled
-            or not (worker.is_failed and is_complete)
-        ]
-        unknown = [gap for gap in gaps if gap]
-        more_text = [f"and {len(unknown) - _MAX_SHOWN} more"] if len(unknown) > _MAX_SHOWN else []
-        age = time.monotonic() - self._listed_at
-        return Observation(self._scheduler.name, (*unknown[:_MAX_SHOWN], *more_text), age)
-
-    def _choose_by_priority(
-        self, workers: Sequence[Worker], count: int, requested_names: Sequence[str]
-    ) -> list[NodeRemoval]:
-        """Return `count` workers to remove: the requested ones, else as `choose_removals` chooses.
-
-        Nodes with unknown jobs are chosen only if they are requested, or if too few nodes have
-        known jobs. If the platform itself picks among the cordoned nodes, only nodes that the
-        scheduler knows can be chosen.
-
-        Raises:
-            InvalidNodeNames: a requested name is not the name of a node that can be chosen, or
-                their number does not fit.
-            GpuformError: fewer than `count` nodes can be chosen.
-        """
-        # A platform that picks nodes by itself knows our choice only from cordons.
-        eligible = (
-            [worker for worker in workers if worker.scheduled_node]
-            if self._target.removes_cordoned
-            else workers
-        )
-        name_problems = [
-            str(problem) for problem in find_name_problems(eligible, count, requested_names)
-        ]
-        if name_problems:
-            raise InvalidNodeNames(f"{self._target.label}: {'; '.join(name_problems)}")
-        if len(eligible) < count:
-            missing = ", ".join(worker.name for worker in workers if not worker.scheduled_node)
-            raise GpuformError(
-                f"cannot remove {count} nodes: {self._scheduler.name} shows only "
-                f"{len(eligible)} nodes, and not {missing}",
-                hint="wait until the nodes have joined, or remove the nodes on the platform's "
-                "own pages",
-            )
-        # A node whose jobs nobody reports does not count as idle.
-        with_known_jobs = [
-            worker
-            for worker in eligible
-            if not _describe_gap(worker) or (worker.is_failed and not worker.match_ambiguity)
-        ]
-        return choose_removals(
-            with_known_jobs if len(with_known_jobs) >= count and not requested_names else eligible,
-            count,
-            requested_names,
-        )
-
-    def _warn_of_other_cordoned(
-        self,
-        workers: Sequence[Worker],
-        removals: Sequence[NodeRemoval],
-        warn: Callable[[str], None],
-    ) -> None:
-        """Pass `warn` a warning of foreign cordoned nodes, which the platform could remove instead.
-
-        Only for a platform that picks the nodes to remove from the cordoned ones.
-        """
-        removed_names = {removal.worker.name for removal in removals}
-        others = [
-            worker.name
-            for worker in workers
-            if worker.is_cordoned
-            and worker.name not in removed_names
-            and worker.scheduled_node is not None
-            and worker.scheduled_node.owner_label != self._target.owner_label
-        ]
-        if others and self._target.removes_cordoned:
-            warn(
-                f"{', '.join(others)} of {self._target.label} is cordoned, too: the platform "
-                f"could remove it instead of {', '.join(sorted(removed_names))}; uncordon it to "
-                "be sure"
-            )
-
     def _record_drain(self, workers: Sequence[Worker]) -> Drain:
         """Store and return the drain record, with the nodes of an earlier attempt's cordon."""
         earlier = self._drains.find(self._target.id)
         names = [worker.scheduled_node.name for worker in workers if worker.scheduled_node]
-        drain = Drain(
-            id=self._target.id,
-            mark=self._target.owner_label,
-            chosen=tuple(worker.name for worker in workers),
-            cordoned=tuple(dict.fromkeys([*names, *(earlier.cordoned if earlier else ())])),
-            present=self._present_names,
+        # A platform that chooses among cordoned nodes could remove others than the chosen ones.
+        candidates = self._target.workers if self._target.removes_cordoned else ()
+        return self._store(
+            Drain(
+                id=self._target.id,
+                mark=self._target.owner_label,
+                chosen=tuple(worker.name for worker in workers),
+                cordoned=tuple(dict.fromkeys([*names, *(earlier.cordoned if earlier else ())])),
+                present=tuple(worker.name for worker in candidates),
+            )
         )
-        self._drains.record(drain)
-        return drain
-
-    @property
-    def _present_names(self) -> tuple[str, ...]:
-        """Return all node names if the platform chooses the nodes to remove, else none.
-
-        Such a platform could remove other nodes than the chosen ones.
-        """
-        return tuple(w.name for w in self._target.workers) if self._target.removes_cordoned else ()
 
     def _uncordon_unchosen(self, drain: Drain, removals: Sequence[NodeRemoval]) -> Drain:
         """Uncordon nodes which only an earlier attempt chose; store and return the new record.
@@ -484,10 +290,9 @@ class DrainOperation:
         unchosen = [name for name in drain.cordoned if name not in names]
         if not unchosen:
             return drain
-        call_interruptibly(self._context, lambda: self._scheduler.uncordon(unchosen, drain.mark))
-        remaining_drain = replace(drain, cordoned=tuple(names))
-        self._drains.record(remaining_drain)
-        return remaining_drain
+        scheduler = self._chooser.scheduler
+        call_interruptibly(self._context, lambda: scheduler.uncordon(unchosen, drain.mark))
+        return self._store(replace(drain, cordoned=tuple(names)))
 
     def _cordon(self, drain: Drain) -> None:
         """Report progress, and cordon all nodes of the record under the record's label.
@@ -496,7 +301,7 @@ class DrainOperation:
         """
         self._context.on_progress(f"cordoning {', '.join(drain.chosen)}")
         call_interruptibly(
-            self._context, lambda: self._scheduler.cordon(drain.cordoned, drain.mark)
+            self._context, lambda: self._chooser.scheduler.cordon(drain.cordoned, drain.mark)
         )
 
     def _wait_until_idle(self, drain: Drain) -> Drain:
@@ -523,15 +328,12 @@ class DrainOperation:
             return result
 
         self._context.sleep(CORDON_SETTLE_S)
-        description, timeout_s = (
-            f"waiting for jobs on {', '.join(drain.chosen)}",
-            self._inputs.job_wait_s,
-        )
+        timeout_s = self._inputs.job_wait_s
         try:
             wait_until_done(
                 self._context,
                 poll_nodes,
-                label=description,
+                label=f"waiting for jobs on {', '.join(drain.chosen)}",
                 interval=PollSchedule(LONGEST_POLL_INTERVAL_S, SHORTEST_POLL_INTERVAL_S),
                 limit=timeout_s,
             )
@@ -558,50 +360,42 @@ class DrainOperation:
         Raises:
             GpuformError: under policy `fail`, if a job runs or the jobs are unknown.
         """
-        workers = self._list_workers()
-        observation, may_end_jobs = self._observe_jobs(workers, drain.chosen), self._may_end_jobs
-        if observation.missing and not may_end_jobs:
+        workers = self._chooser.list_workers()
+        observation = self._chooser.observe_jobs(workers, drain.chosen)
+        if observation.missing and not self._may_end_jobs:
             if self._policy == "fail":
                 require_evidence(
-                    REMOVE_NODE, self._target.label, observation, hint=_UNKNOWN_NODE_HINT
+                    REMOVE_NODE, self._target.label, observation, hint=UNKNOWN_NODE_HINT
                 )
-            return (
-                drain,
-                (),
-                PollResult(None, f"{observation.source}: {'; '.join(observation.missing)}"),
-            )
+            phase = f"{observation.source}: {'; '.join(observation.missing)}"
+            return drain, (), PollResult(None, phase)
         busy_workers = self._find_busy_workers(workers, drain)
-        if any(worker.name in drain.chosen and _is_uncordoned(worker) for worker in workers):
+        chosen_workers = [worker for worker in workers if worker.name in drain.chosen]
+        if any(worker.scheduled_node and not worker.is_cordoned for worker in chosen_workers):
             # Somebody has uncordoned it meanwhile, or it was not known when it was chosen.
-            drain = self._record_joined_nodes(drain, workers)
+            drain = self._record_joined_nodes(drain, chosen_workers)
             self._cordon(drain)
             return drain, busy_workers, PollResult(None, "cordoned again")
         if not busy_workers:
             # Jobs may have started since: an answer older than two minutes proves nothing.
-            is_proven = may_end_jobs or not find_gaps(REMOVE_NODE, observation)
+            is_proven = self._may_end_jobs or not find_gaps(REMOVE_NODE, observation)
             return drain, (), PollResult(None, "no job runs on them", is_done=is_proven)
         if self._policy == "fail":
             self._reject_busy_workers(busy_workers)
         # At each poll again: a disruption budget may allow only a few evictions at a time.
         if self._policy == "evict":
-            call_interruptibly(self._context, lambda: self._scheduler.evict(drain.cordoned))
+            call_interruptibly(self._context, lambda: self._chooser.scheduler.evict(drain.cordoned))
         return drain, busy_workers, PollResult(None, f"waiting for {format_jobs(busy_workers)}")
 
-    def _record_joined_nodes(self, drain: Drain, workers: Sequence[Worker]) -> Drain:
+    def _record_joined_nodes(self, drain: Drain, chosen_workers: Sequence[Worker]) -> Drain:
         """Add the scheduler's names of chosen nodes to the record, store and return the record.
 
         For nodes that have joined the scheduler since they were chosen. Without a new name nothing
         is stored.
         """
-        names = [
-            worker.scheduled_node.name
-            for worker in workers
-            if worker.name in drain.chosen and worker.scheduled_node
-        ]
+        names = [worker.scheduled_node.name for worker in chosen_workers if worker.scheduled_node]
         extended_drain = replace(drain, cordoned=tuple(dict.fromkeys([*drain.cordoned, *names])))
-        if extended_drain != drain:
-            self._drains.record(extended_drain)
-        return extended_drain
+        return self._store(extended_drain) if extended_drain != drain else drain
 
     def _find_busy_workers(self, workers: Sequence[Worker], drain: Drain) -> list[Worker]:
         """Return the workers with jobs among all nodes which the platform may remove now.
@@ -629,19 +423,6 @@ class DrainOperation:
                 hint="run the command again when the jobs have ended, declare drain.on_busy: "
                 f"wait, or end the jobs with --allow {Permission.EVICT_JOBS}",
             )
-
-    def _list_workers(self) -> list[Worker]:
-        """Return the workers, each with the matching node of a new list by the scheduler.
-
-        Remembers the time of the request, and which workers the scheduler has ever listed.
-        """
-        # Taken before the request: the answer may be as old as the question.
-        self._listed_at = time.monotonic()
-        workers = self._target.match_workers(
-            call_interruptibly(self._context, self._scheduler.list_nodes)
-        )
-        self._names_ever_scheduled |= {worker.name for worker in workers if worker.scheduled_node}
-        return workers
 
     def _build_not_removed_error(self, error: GpuformError) -> GpuformError:
         """Return the error which says: nothing was removed, because of `error`.
@@ -728,14 +509,6 @@ def finish_drain(
         )
 
 
-def _report_unpredicted(context: ProviderContext, label: str, error: GpuformError) -> None:
-    """Report in a plan why the nodes to remove are unknown."""
-    context.on_skipped_check(
-        f"the nodes to remove from {label}, and their jobs: {_to_one_line(error)}. gpuform "
-        "removes no node while its jobs are unknown"
-    )
-
-
 def format_jobs(workers: Sequence[Worker]) -> str:
     """Return the jobs of each worker as `train-worker-1: ml/train-0 (ada), ml/eval-3`."""
     return "; ".join(f"{worker.name}: {_format_worker_jobs(worker)}" for worker in workers)
@@ -743,30 +516,9 @@ def format_jobs(workers: Sequence[Worker]) -> str:
 
 def _format_worker_jobs(worker: Worker) -> str:
     """Return the jobs of a worker in one line; after ten jobs only the number of the others."""
-    shown_jobs = [str(job) for job in worker.jobs[:_MAX_SHOWN]]
+    shown_jobs = [str(job) for job in worker.jobs[:MAX_SHOWN]]
     hidden_count = len(worker.jobs) - len(shown_jobs)
     return ", ".join([*shown_jobs, *([f"and {hidden_count} more"] if hidden_count > 0 else [])])
-
-
-def _describe_gap(worker: Worker) -> str:
-    """Return which fact about a node's jobs is missing; empty if the scheduler reports all jobs."""
-    if worker.scheduled_node is not None:
-        doubt = worker.scheduled_node.incomplete_jobs_reason
-        return f"the jobs on {worker.name} are unknown: {doubt}" if doubt else ""
-    if worker.match_ambiguity:
-        return f"the node of {worker.name} is unknown: {worker.match_ambiguity}"
-    return f"no node has the name, an id or an address of {worker.name}"
-
-
-def _is_uncordoned(worker: Worker) -> bool:
-    """Return True if the scheduler knows the node and may give the node new jobs."""
-    return worker.scheduled_node is not None and not worker.is_cordoned
-
-
-def _to_removed_node(removal: NodeRemoval) -> RemovedNode:
-    """Return a node to remove as a plan shows the node: name, reason and jobs."""
-    worker = removal.worker
-    return RemovedNode(name=worker.name, because=removal.reason, jobs=worker.jobs)
 
 
 def _to_one_line(error: GpuformError) -> str:

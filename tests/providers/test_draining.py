@@ -555,7 +555,7 @@ class TestUnknownNodes:
     ) -> None:
         time = SimpleNamespace(now=0.0)
         time.monotonic = lambda: time.now
-        monkeypatch.setattr("gpuform.providers.draining.drain_operation.time", time)
+        monkeypatch.setattr("gpuform.providers.draining.choosing.time", time)
 
         def answer_late(operation: str) -> None:
             if scheduler.requests.count("nodes") < 3:

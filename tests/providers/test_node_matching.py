@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuform.providers.draining import ScheduledNode, Worker
-from gpuform.providers.draining.schedulers import match_nodes
+from gpuform.providers.draining.choosing import match_nodes
 
 WORKER = Worker("train-001", aliases=("id-1",), addresses=("10.0.0.5", ""))
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.draining import ScheduledNode, Worker, find_name_problems
-from gpuform.providers.draining.schedulers import choose_removals
+from gpuform.providers.draining.choosing import choose_removals
 from gpuform.schemas.policies.drain import RunningJob
 
 RANKS = ["failed", "cordoned", "idle", "newest"]
