@@ -25,9 +25,7 @@ from gpuform.providers.context.provider_context import (
     describe_unexpected_error,
     get_current_context,
     get_run_context,
-    trace_span,
     use_context,
-    write_trace,
 )
 from gpuform.providers.context.run_context import (
     CLOCK_VARIABLE,
@@ -49,7 +47,7 @@ from gpuform.providers.context.run_context import (
     use_run_context,
 )
 from gpuform.providers.context.stock_host import adapt_to_stock_host
-from gpuform.providers.context.telemetry import is_exported, trace_run
+from gpuform.providers.context.telemetry import is_exported, trace_run, trace_span, write_trace
 
 __all__ = [
     "CAPACITY_ROUND_S",

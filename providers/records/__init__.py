@@ -25,7 +25,6 @@ from gpuform.providers.records.node_operations import (
     Repair,
     Repairs,
     Verdicts,
-    compute_digest,
 )
 from gpuform.providers.records.storing import (
     EphemeralRecords,
@@ -34,6 +33,7 @@ from gpuform.providers.records.storing import (
     Records,
     StoredObjects,
     build_record,
+    compute_digest,
     parse_record,
     read_record,
 )

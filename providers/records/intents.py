@@ -5,7 +5,6 @@ the process dies, the next run reads the intent and finds the object; `gpuform.p
 implements that.
 """
 
-import hashlib
 import json
 import re
 import threading
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from gpuform.providers.errors import GpuformError, NameTaken
-from gpuform.providers.records.storing import Records, read_record
+from gpuform.providers.records.storing import Records, compute_digest, read_record
 
 INTENT_PREFIX: Final = "intent-"
 """The prefix of the names of these records."""
@@ -354,17 +353,12 @@ def _build_owner_key(urn: str | None) -> str:
 
 def build_record_name(intent: Intent) -> str:
     """Return the name of an intent's record: one for each create of a resource's object."""
-    owner = _shorten_digest(to_dynamic_urn(intent.urn)) if intent.urn else "no-urn"
-    parts = f"-{_shorten_digest(' '.join(intent.names))}" if intent.names else ""
+    owner = compute_digest(to_dynamic_urn(intent.urn)) if intent.urn else "no-urn"
+    parts = f"-{compute_digest(' '.join(intent.names))}" if intent.names else ""
     # A late answer must not replace the record of the intent that it answers.
     late = (
-        f"-{_shorten_digest(' '.join((intent.id or '', *intent.hints)))}" if intent.is_late else ""
+        f"-{compute_digest(' '.join((intent.id or '', *intent.hints)))}" if intent.is_late else ""
     )
     return (
-        f"{INTENT_PREFIX}{owner}-{_shorten_digest(json.dumps(asdict(intent.target)))}{parts}{late}"
+        f"{INTENT_PREFIX}{owner}-{compute_digest(json.dumps(asdict(intent.target)))}{parts}{late}"
     )
-
-
-def _shorten_digest(text: str) -> str:
-    """Return the first 24 hexadecimal digits of a text's SHA-256 digest."""
-    return hashlib.sha256(text.encode()).hexdigest()[:24]

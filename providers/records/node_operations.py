@@ -9,21 +9,14 @@ Certifications and clusters are separate resources; a node is known by its machi
 failure does not count against the machine that replaced it.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
 
 from gpuform.providers.records.intents import Intents
-from gpuform.providers.records.storing import Records, read_record
+from gpuform.providers.records.storing import Records, compute_digest, read_record
 
 Record = TypeVar("Record")
-
-
-def compute_digest(id_: str) -> str:
-    """Return the first 24 hexadecimal digits of an id's SHA-256 digest, for names and labels."""
-    # Ids may have any characters, which names of files and labels may not.
-    return hashlib.sha256(id_.encode()).hexdigest()[:24]
 
 
 class OperationRecords(Generic[Record]):

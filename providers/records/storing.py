@@ -4,6 +4,7 @@ Records are stored with the state, so that the next run finds them on any machin
 request that they describe is sent. `FolderRecords` is for hosts that cannot reach the state.
 """
 
+import hashlib
 import json
 import os
 import threading
@@ -97,6 +98,12 @@ def build_damaged_error(where: str) -> EngineError:
         f"the record {where} is damaged; an earlier run wrote the record",
         hint="compare with the platform (`gpuform orphans`), then remove the record",
     )
+
+
+def compute_digest(id_: str) -> str:
+    """Return the first 24 hexadecimal digits of an id's SHA-256 digest, for names and labels."""
+    # Ids may have any characters, which names of files and labels may not.
+    return hashlib.sha256(id_.encode()).hexdigest()[:24]
 
 
 class FolderRecords:
