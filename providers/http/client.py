@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import BaseModel, ValidationError
@@ -79,6 +79,15 @@ class Retry(Enum):
     SAFE = "safe"
     CREATE = "create"
     NEVER = "never"
+
+
+class RequestOptions(TypedDict, total=False):
+    """What a request may have beside its method and path. Any method may have a body."""
+
+    body: Mapping[str, Any] | None
+    params: Mapping[str, str] | None
+    retry: Retry
+    """SAFE where nothing is said."""
 
 
 def read_proxies(environ: Mapping[str, str]) -> dict[str, str]:
@@ -171,25 +180,23 @@ class ApiClient:
         """The base URL's scheme, host and port, without path and credentials."""
         return _extract_host(self.base_url)
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        params: Mapping[str, str] | None = None,
-        retry: Retry = Retry.SAFE,
-    ) -> Any:
+    def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> Any:
         """Send a request and return the JSON of the platform's answer, or None for an empty answer.
 
-        `path` follows the base URL. Any method may have a body.
+        `path` follows the base URL.
 
         Raises:
+            ForeignAnswer: the answer is other text.
             GpuformError: one of `gpuform.providers.errors`.
             Cancelled: the run was interrupted during a pause.
         """
-        answer = self.send_request(method, path, body=body, params=params, retry=retry)
-        return self._parse_json(method, path, answer)
+        response = self.send_request(method, path, **options)
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError:
+            raise build_foreign_answer_error(self.platform, response, method, path) from None
 
     def send_request(
         self,
@@ -230,10 +237,7 @@ class ApiClient:
         model: type[Model],
         method: str,
         path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        params: Mapping[str, str] | None = None,
-        retry: Retry = Retry.SAFE,
+        **options: Unpack[RequestOptions],
     ) -> Model:
         """Send a request as `request` does, and return the answer as a model.
 
@@ -242,7 +246,7 @@ class ApiClient:
         Raises:
             ForeignAnswer: the answer has another form; names the fields, and never a value.
         """
-        answer = self.request(method, path, body=body, params=params, retry=retry)
+        answer = self.request(method, path, **options)
         try:
             return model.model_validate({} if answer is None else answer)
         except ValidationError as error:
@@ -292,6 +296,8 @@ class ApiClient:
         """
         started = time.monotonic()
         content = None if body is None else json.dumps(body).encode()
+        # Percent-encoded here, so that no library changes it.
+        query = f"?{urlencode(params, quote_via=quote, safe='')}" if params else ""
         content_headers = {} if body is None else {"Content-Type": "application/json"}
         redacted_path = get_current_context().redact(path)
         label = f"{self.platform}: {method} {redacted_path}"
@@ -307,7 +313,7 @@ class ApiClient:
         ):
             response = http.request(
                 method,
-                _build_url(self.base_url + path, params),
+                self.base_url + path + query,
                 content=content,
                 headers={**headers, **content_headers},
             )
@@ -338,18 +344,6 @@ class ApiClient:
     ) -> ApiError:
         """Return the ApiError for an error answer; clients of code hosts override this method."""
         return self._errors.build_error(response, method, path, body)
-
-    def _parse_json(self, method: str, path: str, response: "httpx.Response") -> Any:
-        """Return the JSON of an answer, None for an empty one.
-
-        Raises ForeignAnswer for other text.
-        """
-        if not response.content:
-            return None
-        try:
-            return response.json()
-        except ValueError:
-            raise build_foreign_answer_error(self.platform, response, method, path) from None
 
     @contextmanager
     def _borrow_client(self) -> "Iterator[httpx.Client]":
@@ -421,11 +415,6 @@ class ApiClient:
         if isinstance(error, ServerError):
             return error.status in {502, 503, 504}
         return isinstance(error, UnknownOutcome)
-
-
-def _build_url(url: str, params: Mapping[str, str] | None) -> str:
-    """Return the URL with `params` as its query, percent-encoded so that no library changes it."""
-    return f"{url}?{urlencode(params, quote_via=quote, safe='')}" if params else url
 
 
 @contextmanager
@@ -560,16 +549,12 @@ def probe_platform(platform: str, settings: Settings) -> ProbeAnswer:
 
 
 def send_probe(
-    api: ApiClient,
-    method: str,
-    path: str,
-    *,
-    body: Mapping[str, Any] | None = None,
-    params: Mapping[str, str] | None = None,
+    api: ApiClient, method: str, path: str, **options: Unpack[RequestOptions]
 ) -> ProbeAnswer:
     """Send one request without repetition, and ignore the content of its answer.
 
     Raises GpuformError.
     """
-    api.request(method, path, body=body, params=params, retry=Retry.NEVER)
+    options["retry"] = Retry.NEVER
+    api.request(method, path, **options)
     return ProbeAnswer(api.address, api.clock_ahead)

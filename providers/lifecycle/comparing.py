@@ -3,7 +3,7 @@
 `Lifecycle.diff` decides by the result, and plans show it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -102,7 +102,10 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
     # Parsing is expensive, and most often the old declaration equals the new one.
     previous = declared if stored_inputs == declared else parse_inputs(kind, stored_inputs)
     planned = {*kind.planned_fields, *kind.hooks.list_planned_fields(current)}
-    before, after = (_drop_fields(values, planned) for values in (previous, current))
+    before, after = (
+        {name: value for name, value in values.items() if name not in planned}
+        for values in (previous, current)
+    )
     resting = (
         [_describe_rest(kind.power, old, declared)]
         if kind.power and current is not declared
@@ -122,7 +125,10 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
     ]
     # A new object has no values of the old one, so undeclared values mean something else now.
     if any(change.replaces for change in (*visible_changes, *repairs)):
-        before, after = (_select_fields(values, planned) for values in (previous, current))
+        before, after = (
+            {name: value for name, value in values.items() if name in planned}
+            for values in (previous, current)
+        )
         visible_changes = list(
             _adjust_for_replacement(visible_changes, field_changes(kind.inputs, before, after))
         )
@@ -182,22 +188,12 @@ def _adjust_for_replacement(
             yield replace(change, action=Action.DELETE, after=None, because=reason)
 
 
-def _select_fields(values: Properties, names: Collection[str]) -> Properties:
-    """Return the properties with these names."""
-    return {name: value for name, value in values.items() if name in names}
-
-
 def _describe_rest(power: Power, old: Properties, declared: Properties) -> FieldChange:
     """Return the plan's entry with the reason why a stopped object stays off; not a change."""
     if declared.get("schedule") is not None:
         return lifetime.describe_rest(power, declared)
     reason = f"stopped by {old.get('stopped_by')}; --allow {Permission.START_TERMINATED} starts it"
     return FieldChange(power.field, Action.KEEP, power.off, power.off, because=reason)
-
-
-def _drop_fields(values: Properties, names: Collection[str]) -> Properties:
-    """Return the properties without these names."""
-    return {name: value for name, value in values.items() if name not in names}
 
 
 def apply_running_hours(kind: Traits, old: Properties, declared: Properties) -> Properties:
