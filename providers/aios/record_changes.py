@@ -28,7 +28,7 @@ from gpuform.providers.draining import (
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady, Unfinished
 from gpuform.providers.evidence import CHANGE_AGAIN, Observation, find_gaps
 from gpuform.providers.records import Drains
-from gpuform.providers.slurm import create_declared_scheduler
+from gpuform.providers.slurm.scheduler import create_declared_scheduler
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.updates import (
     EMPTY_UPDATE,

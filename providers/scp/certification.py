@@ -28,8 +28,11 @@ from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import CertificationName, EngineTester, find_engine
 from gpuform.providers.records import BatchRecords
 from gpuform.providers.scp.client import get_client
-from gpuform.providers.scp.nodes import VERDICT_OWNER, is_terminating
-from gpuform.providers.slurm import BatchQueue, SlurmTester, create_command_runner
+from gpuform.providers.scp.nodes.planning import is_terminating
+from gpuform.providers.scp.nodes.repairs import VERDICT_OWNER
+from gpuform.providers.slurm.batch import BatchQueue
+from gpuform.providers.slurm.results import SlurmTester
+from gpuform.providers.slurm.scheduler import create_command_runner
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import DEFAULT_NAMESPACE
 from gpuform.schemas.policies.certification import CertificationOutputs

@@ -14,7 +14,8 @@ from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient, get_client
-from gpuform.providers.scp.nodes import find_fabric, moving
+from gpuform.providers.scp.nodes import moving
+from gpuform.providers.scp.nodes.moving import find_fabric
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire

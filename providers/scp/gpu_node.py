@@ -51,26 +51,26 @@ from gpuform.providers.scp.node_facts import (
     parse_declared_node,
     parse_stored_node,
 )
-from gpuform.providers.scp.nodes import (
-    NodeDrainer,
-    NodeInspection,
-    NodeSteps,
-    TargetFabric,
+from gpuform.providers.scp.nodes.draining import NodeDrainer, find_interruptions
+from gpuform.providers.scp.nodes.ledger import node_to_candidate, request_to_node_fields
+from gpuform.providers.scp.nodes.moving import (
     describe_missing_fabric,
-    find_differences,
     find_fabric_by_id,
-    find_interruptions,
     find_move_obstacle,
     find_node_problems,
+)
+from gpuform.providers.scp.nodes.planning import (
+    TargetFabric,
+    find_differences,
     format_locked_nodes,
     get_power_state,
     is_switched_while_locked,
     is_terminating,
-    node_to_candidate,
-    request_to_node_fields,
 )
+from gpuform.providers.scp.nodes.repairs import NodeInspection
+from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.offers import add_newer_image, build_image_notices
-from gpuform.providers.scp.pool import FABRIC_READY_TIMEOUT_S, POLL_INTERVAL_S
+from gpuform.providers.scp.pool.creating import FABRIC_READY_TIMEOUT_S, POLL_INTERVAL_S
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes

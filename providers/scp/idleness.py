@@ -25,7 +25,7 @@ from gpuform.providers.lifetime import (
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops, QuietPeriod, QuietPeriods
-from gpuform.providers.scp.nodes import NodeDrainer
+from gpuform.providers.scp.nodes.draining import NodeDrainer
 from gpuform.schemas.policies.lifetime import Idleness, read_idleness
 from gpuform.schemas.scp.outputs import (
     GPUS_PER_SERVER,

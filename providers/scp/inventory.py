@@ -16,7 +16,7 @@ from gpuform.providers.catalog import IMAGE, NODE_POOL, REGION, SERVER_TYPE, Exi
 from gpuform.providers.errors import InvalidRequest
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.providers.scp.client import ScpClient, find_default_region, get_client
-from gpuform.providers.scp.nodes import is_terminating
+from gpuform.providers.scp.nodes.planning import is_terminating
 from gpuform.providers.scp.offers import AVAILABLE
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.node_rules import REGIONS

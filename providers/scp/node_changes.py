@@ -10,13 +10,13 @@ from gpuform.providers.operations import Guard
 from gpuform.providers.permissions import Permission
 from gpuform.providers.repairing import RepairDecision, parse_faults, parse_repair_policy
 from gpuform.providers.scp.node_facts import parse_declared_node, parse_stored_node
-from gpuform.providers.scp.nodes import (
+from gpuform.providers.scp.nodes.planning import (
     TargetFabric,
-    decide_repairs,
     find_differences,
     format_locked_nodes,
     is_switched_while_locked,
 )
+from gpuform.providers.scp.nodes.repairs import decide_repairs
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import compute_changes as by_rules
 from gpuform.schemas.policies.repair import MachineRepairInputs

@@ -22,13 +22,9 @@ from gpuform.providers.lifecycle.traits import (
     list_unknown_fields,
 )
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.nodes import DeclaredNode
-from gpuform.providers.scp.pool import (
-    build_server_details,
-    build_tags,
-    keep_stored_zones,
-    node_to_outputs,
-)
+from gpuform.providers.scp.nodes.planning import DeclaredNode
+from gpuform.providers.scp.pool.creating import build_server_details, build_tags
+from gpuform.providers.scp.pool.nodes import keep_stored_zones, node_to_outputs
 from gpuform.schemas.access import Access, Host, is_valid_user
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.policies.lifetime import has_expiry

@@ -39,42 +39,41 @@ from gpuform.providers.scp.node_facts import (
     list_open_rollouts,
     list_pool_nodes,
 )
-from gpuform.providers.scp.nodes import (
+from gpuform.providers.scp.nodes.draining import NodeDrainer
+from gpuform.providers.scp.nodes.ledger import NodeLedger
+from gpuform.providers.scp.nodes.moving import find_pool_problems, refuse_unsafe_changes
+from gpuform.providers.scp.nodes.planning import (
     ROLLOUT_FIELDS,
     DeclaredPool,
-    NodeDrainer,
-    NodeInspection,
-    NodeLedger,
-    NodeSteps,
-    find_pool_problems,
     format_locked_nodes,
     get_power_state,
     is_terminating,
-    refuse_unsafe_changes,
 )
+from gpuform.providers.scp.nodes.repairs import NodeInspection
+from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.offers import add_newer_image, build_image_notices
-from gpuform.providers.scp.pool import (
-    POLL_INTERVAL_S,
-    ObservedPool,
-    PoolNodes,
-    PoolReconciler,
-    build_pool_id,
-    build_pool_outputs,
-    build_target,
-    decide_pool_repairs,
+from gpuform.providers.scp.pool.changes import (
     find_change_guard,
     find_deletion_guard,
     find_pool_changes,
     has_stopped_nodes,
     list_locked_nodes,
     list_planned_fields,
-    parse_stored_nodes,
 )
+from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, build_pool_id
 from gpuform.providers.scp.pool.nodes import (
+    PoolNodes,
     add_interrupted_nodes,
     build_import_inputs,
     build_observed_inputs,
 )
+from gpuform.providers.scp.pool.reconciler import (
+    ObservedPool,
+    PoolReconciler,
+    build_pool_outputs,
+    build_target,
+)
+from gpuform.providers.scp.pool.repairs import decide_pool_repairs, parse_stored_nodes
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes

@@ -27,7 +27,9 @@ from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import CertificationName, EngineTester, find_engine
 from gpuform.providers.records import BatchRecords
-from gpuform.providers.slurm import BatchQueue, SlurmTester, create_command_runner
+from gpuform.providers.slurm.batch import BatchQueue
+from gpuform.providers.slurm.results import SlurmTester
+from gpuform.providers.slurm.scheduler import create_command_runner
 from gpuform.providers.together.claims import (
     KubernetesObjectId,
     build_missing_cluster_error,

@@ -27,7 +27,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drain, Drains
-from gpuform.providers.slurm import create_draining_scheduler
+from gpuform.providers.slurm.scheduler import create_draining_scheduler
 from gpuform.providers.together.cluster_view import (
     count_nodes,
     get_gpus_per_node,

@@ -24,7 +24,8 @@ from gpuform.providers.kubernetes.scheduler import (
     parse_time,
 )
 from gpuform.providers.lifetime import format_moment
-from gpuform.providers.slurm import SlurmNode, create_slurm_scheduler
+from gpuform.providers.slurm.parsing import SlurmNode
+from gpuform.providers.slurm.scheduler import create_slurm_scheduler
 from gpuform.providers.together.cluster_view import (
     ObservedCluster,
     decode_kube_config,

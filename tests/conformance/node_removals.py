@@ -21,8 +21,8 @@ from conformance.together_kinds import CLUSTER
 from gpuform.providers.draining import Scheduler
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.providers.slurm.processes import CommandOutput
+from gpuform.providers.slurm.scheduler import create_slurm_scheduler
 from gpuform.providers.values import unwrap_secrets
 from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.stacks.engine.state import ResourceState

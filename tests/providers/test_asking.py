@@ -10,7 +10,7 @@ import yaml
 from gpuform.providers.environment import find_schedulers
 from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
-from gpuform.providers.slurm import create_command_runner
+from gpuform.providers.slurm.scheduler import create_command_runner
 from gpuform.schemas.policies.drain import KubernetesInputs, SlurmInputs
 
 EMULATOR = "http://127.0.0.1:18099"

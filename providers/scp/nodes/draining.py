@@ -28,7 +28,7 @@ from gpuform.providers.scp.nodes.planning import (
     find_differences,
     is_terminating,
 )
-from gpuform.providers.slurm import create_declared_scheduler
+from gpuform.providers.slurm.scheduler import create_declared_scheduler
 from gpuform.schemas.policies.drain import PoolDrainInputs, RemovedNodes
 from gpuform.schemas.scp.outputs import FAILED_NODE_STATES, NodeOutputs
 

@@ -28,7 +28,7 @@ from gpuform.providers.repairing import (
     parse_repair_policy,
 )
 from gpuform.providers.scp.nodes.planning import is_terminating
-from gpuform.providers.slurm import NodeCondition, list_node_conditions
+from gpuform.providers.slurm.scheduler import NodeCondition, list_node_conditions
 from gpuform.schemas.policies.certification import NodeFailure
 from gpuform.schemas.policies.drain import PoolDrainInputs
 from gpuform.schemas.policies.repair import FaultCause, NodeFault, RepairInputs, RepairPolicy

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gpuform.providers.operations import Guard
 from gpuform.providers.permissions import Permission
-from gpuform.providers.scp.nodes import (
+from gpuform.providers.scp.nodes.planning import (
     ROLLOUT_FIELDS,
     DeclaredPool,
     PoolPlan,

@@ -22,18 +22,16 @@ from gpuform.providers.errors import (
 from gpuform.providers.records import Target
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.nodes import (
+from gpuform.providers.scp.nodes.ledger import NodeLedger
+from gpuform.providers.scp.nodes.moving import find_fabric, find_fabric_by_id, refuse_other_pool
+from gpuform.providers.scp.nodes.planning import (
     MIN_FABRIC_SIZE,
     DeclaredNode,
     DeclaredPool,
-    NodeLedger,
-    find_fabric,
-    find_fabric_by_id,
     is_terminating,
-    refuse_other_pool,
-    run_in_parallel,
     split_into_batches,
 )
+from gpuform.providers.scp.nodes.steps import run_in_parallel
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs

@@ -13,13 +13,9 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import PROPAGATION_TIME_S, SEARCH_INTERVAL_S
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.nodes import (
-    DeclaredPool,
-    NodeLedger,
-    get_power_state,
-    is_terminating,
-    run_in_parallel,
-)
+from gpuform.providers.scp.nodes.ledger import NodeLedger
+from gpuform.providers.scp.nodes.planning import DeclaredPool, get_power_state, is_terminating
+from gpuform.providers.scp.nodes.steps import run_in_parallel
 from gpuform.providers.scp.pool.repairs import parse_stored_nodes
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.outputs import NodeOutputs

@@ -13,20 +13,19 @@ from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.records import Target
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.nodes import (
+from gpuform.providers.scp.nodes.draining import NodeDrainer
+from gpuform.providers.scp.nodes.ledger import NodeLedger
+from gpuform.providers.scp.nodes.moving import describe_empty_fabric, find_fabric
+from gpuform.providers.scp.nodes.planning import (
     DeclaredPool,
-    NodeDrainer,
-    NodeInspection,
-    NodeLedger,
-    NodeSteps,
     PoolPlan,
-    describe_empty_fabric,
     find_differences,
-    find_fabric,
     find_replacement,
     is_terminating,
     plan_pool,
 )
+from gpuform.providers.scp.nodes.repairs import NodeInspection
+from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, PoolCreator, build_pool_id
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.providers.scp.pool.repairs import PoolRepairs, parse_stored_nodes

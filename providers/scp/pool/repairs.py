@@ -11,10 +11,9 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.records import Repair, Repairs
 from gpuform.providers.repairing import RepairDecision, parse_repair_policy
-from gpuform.providers.scp.nodes import (
-    DeclaredPool,
+from gpuform.providers.scp.nodes.planning import DeclaredPool, Replacement
+from gpuform.providers.scp.nodes.repairs import (
     NodeInspection,
-    Replacement,
     decide_repairs,
     find_uncertified_nodes,
 )

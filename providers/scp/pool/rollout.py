@@ -13,8 +13,8 @@ from typing import Any, Final
 from gpuform.providers.context import ProviderContext, format_duration
 from gpuform.providers.draining import Worker
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.scp.nodes import (
-    NodeDrainer,
+from gpuform.providers.scp.nodes.draining import NodeDrainer
+from gpuform.providers.scp.nodes.planning import (
     PoolPlan,
     Replacement,
     find_replacement,

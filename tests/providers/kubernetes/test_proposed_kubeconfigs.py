@@ -17,7 +17,7 @@ import yaml
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
-from gpuform.providers.slurm import create_declared_scheduler
+from gpuform.providers.slurm.scheduler import create_declared_scheduler
 from gpuform.schemas.policies.drain import KubernetesInputs, ScheduledDrainInputs
 
 SECRET = "planted-secret-of-the-machine"

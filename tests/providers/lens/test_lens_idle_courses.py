@@ -24,7 +24,7 @@ from gpuform.providers.lifetime import IdlenessVerdict
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.scp import idleness
-from gpuform.providers.scp.nodes import NodeDrainer
+from gpuform.providers.scp.nodes.draining import NodeDrainer
 from gpuform.schemas.scp.outputs import NodeOutputs
 
 from .lens_stand_in import build_success, build_workload

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.scp.nodes import MIN_FABRIC_SIZE, split_into_batches
-from gpuform.providers.scp.nodes.planning import MAX_BATCH_SIZE
+from gpuform.providers.scp.nodes.planning import MAX_BATCH_SIZE, MIN_FABRIC_SIZE, split_into_batches
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.records import EphemeralRecords, Intents, QuietPeriods
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.nodes import NodeDrainer
+from gpuform.providers.scp.nodes.draining import NodeDrainer
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, GpuStat, Overview
 from gpuform.schemas.policies.lifetime import Idleness, read_idleness
 from gpuform.schemas.scp.outputs import NodeOutputs

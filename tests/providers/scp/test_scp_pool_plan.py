@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.scp.nodes import (
+from gpuform.providers.scp.nodes.planning import (
     DeclaredNode,
     DeclaredPool,
     PoolPlan,
@@ -15,8 +15,8 @@ from gpuform.providers.scp.nodes import (
     find_differences,
     is_terminating,
     plan_pool,
+    sort_for_removal,
 )
-from gpuform.providers.scp.nodes.planning import sort_for_removal
 from gpuform.schemas.scp.outputs import NodeOutputs, NodeState
 
 BASE = {"gpu_node_name_prefix": "train", "cluster_fabric_name": "fabric1"}

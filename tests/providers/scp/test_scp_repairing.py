@@ -20,7 +20,7 @@ from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import draining, repairs
-from gpuform.providers.slurm import NodeCondition
+from gpuform.providers.slurm.scheduler import NodeCondition
 
 Properties = dict[str, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.scp.fabric import build_poll_result
-from gpuform.providers.scp.pool import node_to_outputs
+from gpuform.providers.scp.pool.nodes import node_to_outputs
 from gpuform.schemas.scp import wire
 
 Properties = dict[str, Any]

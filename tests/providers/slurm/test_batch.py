@@ -7,16 +7,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.slurm import (
-    BatchJob,
-    BatchQueue,
-    SlurmJob,
-    parse_exit_code,
-    results,
-    search_result,
-)
-from gpuform.providers.slurm.parsing import parse_batch_jobs, parse_exit_codes
+from gpuform.providers.slurm import results
+from gpuform.providers.slurm.batch import BatchJob, BatchQueue, parse_exit_code
+from gpuform.providers.slurm.parsing import SlurmJob, parse_batch_jobs, parse_exit_codes
 from gpuform.providers.slurm.processes import LocalCommandRunner
+from gpuform.providers.slurm.results import search_result
 
 PATTERN = r"busbw: (\S+)"
 

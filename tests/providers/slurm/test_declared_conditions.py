@@ -13,8 +13,8 @@ from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
-from gpuform.providers.slurm import NodeCondition, list_node_conditions
 from gpuform.providers.slurm.processes import CommandOutput, LocalCommandRunner
+from gpuform.providers.slurm.scheduler import NodeCondition, list_node_conditions
 from gpuform.schemas.policies.drain import ScheduledDrainInputs
 
 WORKERS = [f"train-worker-{number}" for number in range(3)]

@@ -12,9 +12,9 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import UnknownOutcome, Unreachable
 from gpuform.providers.kubernetes.client import get_kubernetes_client
-from gpuform.providers.slurm import BatchJob, BatchQueue, parse_exit_code, search_result
-from gpuform.providers.slurm.batch import parse_job_nodes
+from gpuform.providers.slurm.batch import BatchJob, BatchQueue, parse_exit_code, parse_job_nodes
 from gpuform.providers.slurm.processes import CommandOutput, PodCommandRunner
+from gpuform.providers.slurm.results import search_result
 from gpuform.schemas.policies.drain import SlurmInputs
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gpus-per-node=8 --time=10\nsrun all_reduce_perf -b 8G | tail -5\n"

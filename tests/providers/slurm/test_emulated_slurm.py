@@ -12,7 +12,7 @@ from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.errors import AuthError, GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.kubernetes.client import get_kubernetes_client
-from gpuform.providers.slurm import create_slurm_scheduler
+from gpuform.providers.slurm.scheduler import create_slurm_scheduler
 from gpuform.schemas.policies.drain import SlurmInputs
 
 MARK = "scale-down of training/dev"

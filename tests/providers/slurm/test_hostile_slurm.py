@@ -14,7 +14,8 @@ from gpuform.providers.draining import DrainOperation, DrainTarget, NodeEviction
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.records import BatchRecords, FolderRecords, Intents
-from gpuform.providers.slurm import BatchQueue, SlurmTester
+from gpuform.providers.slurm.batch import BatchQueue
+from gpuform.providers.slurm.results import SlurmTester
 from gpuform.providers.slurm.scheduler import SlurmScheduler
 from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.policies.drain import DrainInputs

@@ -11,8 +11,9 @@ from support.schedulers.real_slurm import Slurm, run_slurm, wait_until
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
-from gpuform.providers.slurm import BatchJob, BatchQueue, parse_exit_code, search_result
+from gpuform.providers.slurm.batch import BatchJob, BatchQueue, parse_exit_code
 from gpuform.providers.slurm.processes import CommandOutput, LocalCommandRunner, SshCommandRunner
+from gpuform.providers.slurm.results import search_result
 from gpuform.schemas.policies.drain import SlurmInputs
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,9 @@ from gpuform.providers.certifying import CertifiableNode, CertificationRequest, 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import NotReady
 from gpuform.providers.records import BatchRecords, FolderRecords
-from gpuform.providers.slurm import BatchQueue, SlurmTester
+from gpuform.providers.slurm.batch import BatchQueue
 from gpuform.providers.slurm.processes import LocalCommandRunner
+from gpuform.providers.slurm.results import SlurmTester
 from gpuform.schemas.policies.certification import CategoryInputs
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ from support.schedulers.real_slurm import Slurm, wait_until
 
 from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.errors import GpuformError, Unreachable
-from gpuform.providers.slurm import create_slurm_scheduler
 from gpuform.providers.slurm.parsing import expand_hostlist
+from gpuform.providers.slurm.scheduler import create_slurm_scheduler
 from gpuform.schemas.policies.drain import SlurmInputs
 
 pytestmark = pytest.mark.slow

@@ -14,12 +14,12 @@ from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drains
-from gpuform.providers.slurm import (
+from gpuform.providers.slurm.processes import PodCommandRunner
+from gpuform.providers.slurm.scheduler import (
     create_declared_scheduler,
     create_draining_scheduler,
     create_slurm_scheduler,
 )
-from gpuform.providers.slurm.processes import PodCommandRunner
 from gpuform.providers.slurm.slinky import DrainRequests, SlinkyScheduler
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.schemas.policies.drain import ScheduledDrainInputs, SlurmInputs

@@ -15,7 +15,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents, Verdicts
-from gpuform.providers.slurm import BatchQueue
+from gpuform.providers.slurm.batch import BatchQueue
 from gpuform.providers.together.certification import CertificationLifecycle
 from gpuform.providers.together.client import get_client
 

@@ -12,7 +12,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drains
-from gpuform.providers.slurm import create_slurm_scheduler
+from gpuform.providers.slurm.scheduler import create_slurm_scheduler
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.schemas.policies.drain import SlurmInputs
 
