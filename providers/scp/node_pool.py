@@ -66,6 +66,7 @@ from gpuform.providers.scp.pool.nodes import (
     add_interrupted_nodes,
     build_import_inputs,
     build_observed_inputs,
+    parse_stored_nodes,
 )
 from gpuform.providers.scp.pool.reconciler import (
     ObservedPool,
@@ -73,7 +74,7 @@ from gpuform.providers.scp.pool.reconciler import (
     build_pool_outputs,
     build_target,
 )
-from gpuform.providers.scp.pool.repairs import decide_pool_repairs, parse_stored_nodes
+from gpuform.providers.scp.pool.repairs import decide_pool_repairs
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes

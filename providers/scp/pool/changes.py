@@ -19,7 +19,8 @@ from gpuform.providers.scp.nodes.planning import (
     is_switched_while_locked,
     plan_pool,
 )
-from gpuform.providers.scp.pool.repairs import build_declared_pool, parse_stored_nodes
+from gpuform.providers.scp.pool.nodes import parse_stored_nodes
+from gpuform.providers.scp.pool.repairs import build_declared_pool
 from gpuform.providers.scp.pool.rollout import describe_rollout
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import compute_changes as by_rules

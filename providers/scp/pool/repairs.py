@@ -17,30 +17,14 @@ from gpuform.providers.scp.nodes.repairs import (
     decide_repairs,
     find_uncertified_nodes,
 )
+from gpuform.providers.scp.pool.nodes import parse_stored_nodes
 from gpuform.schemas.policies.repair import FaultCause, NodeRepair, RepairInputs
-from gpuform.schemas.scp.outputs import FAILED_NODE_STATES, NodeOutputs
+from gpuform.schemas.scp.outputs import FAILED_NODE_STATES
 
 RERUN_WINDOW_S: Final = 3600.0
 """For how many seconds a repair that was cut off counts as the one that is run again."""
 
 Values = Mapping[str, Any]
-
-
-def parse_stored_nodes(outputs: Values) -> list[NodeOutputs] | None:
-    """Parse the nodes in a pool's outputs; None if no run has seen a node yet.
-
-    A node stored without image or server type has those of the pool.
-    """
-    nodes = outputs.get("gpu_nodes")
-    if not isinstance(nodes, Mapping):
-        return None
-    # States of older versions do not say what each node was made with: as all of them.
-    pool_values = {
-        "image_id": outputs.get("image_id"),
-        "product_type_id": outputs.get("server_type_id"),
-    }
-    stored_values = ({k: v for k, v in node.items() if v is not None} for node in nodes.values())
-    return [NodeOutputs.model_validate({**pool_values, **node}) for node in stored_values]
 
 
 def decide_pool_repairs(outputs: Values, declared: Values) -> RepairDecision:
