@@ -13,7 +13,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.scp import offers
-from gpuform.providers.scp.client import ScpClient, get_client
+from gpuform.providers.scp.client import get_client
 from gpuform.providers.scp.nodes import moving
 from gpuform.providers.scp.nodes.moving import find_fabric
 from gpuform.schemas.changes import FieldChange
@@ -51,7 +51,7 @@ class FabricOperations:
         node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
         if isinstance(node_pool_id, str) and isinstance(name, str):
             moving.record_declared_fabric(context, node_pool_id, name)
-        client = self._get_client(values.get("region_id"))
+        client = get_client(self._settings, values.get("region_id"))
         return offers.yield_while_answered(
             client, context, offers.find_offer_problems(client, values)
         )
@@ -72,7 +72,7 @@ class FabricOperations:
         Raises:
             NotReady: the fabric has failed, or the time is over.
         """
-        client, name = self._get_client(inputs.region_id), inputs.cluster_fabric_name
+        client, name = get_client(self._settings, inputs.region_id), inputs.cluster_fabric_name
 
         def poll() -> PollResult[ObservedFabric]:
             return build_poll_result(name, find_fabric(client, inputs.node_pool_id, name))
@@ -94,7 +94,9 @@ class FabricOperations:
         if match is None:
             return None
         node_pool_id, name = match.groups()
-        fabric = find_fabric(self._get_client(known_inputs.get("region_id")), node_pool_id, name)
+        fabric = find_fabric(
+            get_client(self._settings, known_inputs.get("region_id")), node_pool_id, name
+        )
         observed = build_poll_result(name, fabric).value
         return Observed(
             {"node_pool_id": node_pool_id, "cluster_fabric_name": name}, observed.outputs
@@ -123,7 +125,7 @@ class FabricOperations:
         if match is None:
             return
         node_pool_id, name = match.groups()
-        client = self._get_client(known_inputs.get("region_id"))
+        client = get_client(self._settings, known_inputs.get("region_id"))
 
         def poll() -> PollResult[object] | None:
             fabric = find_fabric(client, node_pool_id, name)
@@ -139,10 +141,6 @@ class FabricOperations:
             label=f"fabric {name}",
             interval=client.get_poll_schedule(POLL_INTERVAL_S),
         )
-
-    def _get_client(self, region: Any) -> ScpClient:
-        """Return the client of a region; of the default region if `region` is no text."""
-        return get_client(self._settings, region if isinstance(region, str) else None)
 
 
 class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):

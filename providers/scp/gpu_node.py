@@ -105,7 +105,7 @@ class GpuNodeOperations:
         Once SCP does not answer, no more problems are yielded, and the context gets a skipped
         check.
         """
-        client = self._get_client(values)
+        client = get_client(self._settings, values.get("region_id"))
         # The version is a setting of the user: it is checked even if SCP does not answer.
         yield from offers.find_zone_problems(client, values)
         checks = (
@@ -124,7 +124,7 @@ class GpuNodeOperations:
             GpuformError: the fabric does not exist, or SCP refuses; see `create_once` for the
                 others.
         """
-        client, name = self._get_client_for_inputs(inputs), inputs.gpu_node_name
+        client, name = get_client(self._settings, inputs.region_id), inputs.gpu_node_name
         # Before anything is recorded: a missing fabric fails without a trace.
         fabric = self._get_fabric_to_join(client, context, inputs)
 
@@ -178,7 +178,7 @@ class GpuNodeOperations:
             NotReady: the node is gone, has failed, refuses a step, may still be cordoned, or is not
                 as declared at the deadline.
         """
-        client = self._get_client_for_inputs(inputs)
+        client = get_client(self._settings, inputs.region_id)
         node = SingleNode(context, client, object_id, _get_known_public_ip(context, inputs))
         steps = NodeSteps(client, node)
         declared_node = parse_declared_node(inputs.dump_declared())
@@ -230,15 +230,14 @@ class GpuNodeOperations:
         warning. The platform returns no id of a public IP: the stored one stays. So an import
         leaves the public address out, and has the observed lock and state.
         """
-        client = self._get_client(known_inputs)
+        client = get_client(self._settings, known_inputs.get("region_id"))
         node = SingleNode(
             context, client, object_id, context.stored_properties.get("public_ip_address_id")
         )
         node_outputs = node.refresh()
         if node_outputs is None:
             return None
-        if not context.preview:
-            _uncordon_leftovers(context, object_id, known_inputs, node_outputs)
+        _build_drainer(context, object_id, known_inputs).uncordon_leftovers([node_outputs])
         reason = (
             None
             if node_outputs.state in STABLE_NODE_STATES
@@ -276,7 +275,7 @@ class GpuNodeOperations:
             GpuformError: a move or another zone is impossible, a permission is missing, or jobs
                 keep the node.
         """
-        client = self._get_client_for_inputs(inputs)
+        client = get_client(self._settings, inputs.region_id)
         node = SingleNode(context, client, object_id)
         node_outputs = node.refresh()
         if node_outputs is None:
@@ -313,7 +312,9 @@ class GpuNodeOperations:
         None if the node stays or is missing. None, too, without a declared scheduler that reports
         the jobs, which is reported as a skipped check.
         """
-        node_outputs = SingleNode(context, self._get_client_for_inputs(inputs), object_id).refresh()
+        node_outputs = SingleNode(
+            context, get_client(self._settings, inputs.region_id), object_id
+        ).refresh()
         if node_outputs is None:
             return None
         return _build_drainer(context, object_id, inputs.dump_declared()).predict_removed_nodes(
@@ -332,7 +333,9 @@ class GpuNodeOperations:
         None if the node is missing or being deleted. None, too, without a declared scheduler that
         reports the jobs, which is reported as a skipped check.
         """
-        node_outputs = SingleNode(context, self._get_client(known_inputs), object_id).refresh()
+        node_outputs = SingleNode(
+            context, get_client(self._settings, known_inputs.get("region_id")), object_id
+        ).refresh()
         if node_outputs is None or is_terminating(node_outputs.state):
             return None
         eviction = NodeEviction({node_outputs.gpu_node_name: because})
@@ -363,7 +366,7 @@ class GpuNodeOperations:
             GpuformError: SCP refuses the deletion, the node must not be drained, the run may not
                 unlock a locked node, or the time is over.
         """
-        client = self._get_client(known_inputs)
+        client = get_client(self._settings, known_inputs.get("region_id"))
         node = SingleNode(context, client, object_id)
         steps = NodeSteps(client, node)
         drainer, existing_node = _build_drainer(context, object_id, known_inputs), node.refresh()
@@ -432,18 +435,6 @@ class GpuNodeOperations:
         label = f"GPU node {node.gpu_node_name}"
         nodes, faults = NodeInspection(context, self._settings, label, declared).find_faults([node])
         return nodes[0], faults
-
-    def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
-        """Return the client for the `region_id` in `values`.
-
-        If the region is missing or UNKNOWN, it is the client for the default region.
-        """
-        region = values.get("region_id")
-        return get_client(self._settings, region if isinstance(region, str) else None)
-
-    def _get_client_for_inputs(self, inputs: GpuNodeInputs) -> ScpClient:
-        """Return the client of the declared region, or of the default region."""
-        return get_client(self._settings, inputs.region_id)
 
 
 def _judge_idleness(
@@ -531,16 +522,6 @@ def _build_eviction(node: NodeOutputs, inputs: GpuNodeInputs) -> NodeEviction:
 def _list_present(node: NodeOutputs | None) -> list[NodeOutputs]:
     """Return a list of the node; an empty list for None."""
     return [] if node is None else [node]
-
-
-def _uncordon_leftovers(
-    context: ProviderContext, id_: str, known_inputs: Mapping[str, Any], node: NodeOutputs
-) -> None:
-    """Uncordon the node after an interrupted run; an error is only a warning."""
-    try:
-        _build_drainer(context, id_, known_inputs).uncordon_nodes([node])
-    except GpuformError as error:
-        context.on_warning(str(error))
 
 
 def _get_known_public_ip(context: ProviderContext, inputs: GpuNodeInputs) -> str | None:

@@ -32,6 +32,14 @@ from gpuform.providers.scp.idleness import (
     record_stop,
     should_stay_stopped,
 )
+from gpuform.providers.scp.node_changes import (
+    find_change_guard,
+    find_deletion_guard,
+    find_pool_changes,
+    has_stopped_nodes,
+    list_locked_nodes,
+    list_planned_fields,
+)
 from gpuform.providers.scp.node_facts import (
     compute_pool_usage,
     describe_pool_access,
@@ -52,14 +60,6 @@ from gpuform.providers.scp.nodes.planning import (
 from gpuform.providers.scp.nodes.repairs import NodeInspection
 from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.offers import add_newer_image, build_image_notices
-from gpuform.providers.scp.pool.changes import (
-    find_change_guard,
-    find_deletion_guard,
-    find_pool_changes,
-    has_stopped_nodes,
-    list_locked_nodes,
-    list_planned_fields,
-)
 from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, build_pool_id
 from gpuform.providers.scp.pool.nodes import (
     PoolNodes,
@@ -107,7 +107,7 @@ class NodePoolOperations:
         Once SCP does not answer, no more problems are yielded, and the context gets a skipped
         check.
         """
-        client = self._get_client(values)
+        client = get_client(self._settings, values.get("region_id"))
         # The version is a setting of the user: it is checked even if SCP does not answer.
         yield from offers.find_zone_problems(client, values)
         checks = (
@@ -131,7 +131,7 @@ class NodePoolOperations:
         # Two pools of one program must not create nodes of the same names.
         context.progress.exit_stack.enter_context(context.intents.claim(target))
         PoolReconciler(
-            self._get_client_for_inputs(inputs), self._settings, context, inputs
+            get_client(self._settings, inputs.region_id), self._settings, context, inputs
         ).create_first_nodes()
         # The parts of the id are declared: a lost answer to the create loses no pool.
         return build_pool_id(inputs)
@@ -144,7 +144,7 @@ class NodePoolOperations:
         Raises:
             NotReady: a node is not as declared, or may still be cordoned.
         """
-        client = self._get_client_for_inputs(inputs)
+        client = get_client(self._settings, inputs.region_id)
         reconciler = PoolReconciler(client, self._settings, context, inputs, object_id)
         observed = add_newer_image(client, context, inputs.dump_declared(), reconciler.reconcile())
         observed = add_idle_stop(context, object_id, observed, is_off=inputs.state == "STOPPED")
@@ -172,7 +172,7 @@ class NodePoolOperations:
         match = _ID_PATTERN.fullmatch(object_id)
         if match is None:
             return None
-        client = self._get_client(known_inputs)
+        client = get_client(self._settings, known_inputs.get("region_id"))
         if "ready" not in context.stored_properties:  # nothing was ever seen of it
             return self._import_pool(client, context, object_id, known_inputs)
         nodes, ledger = self._build_pool_nodes(client, context, object_id, known_inputs)
@@ -187,7 +187,7 @@ class NodePoolOperations:
                     hint="run the command again in a minute",
                 )
             return None
-        self._uncordon_leftovers(context, object_id, known_inputs, nodes.all)
+        NodeDrainer.for_pool(context, object_id, known_inputs).uncordon_leftovers(nodes.all)
         declared = DeclaredPool.from_inputs(known_inputs or context.stored_properties)
         inspected = self._inspect_nodes(context, known_inputs or context.stored_properties, nodes)
         outputs = build_pool_outputs(
@@ -223,7 +223,7 @@ class NodePoolOperations:
         Raises:
             GpuformError: a change is impossible, a permission is missing, or jobs keep a node.
         """
-        client = self._get_client_for_inputs(inputs)
+        client = get_client(self._settings, inputs.region_id)
         reconciler = PoolReconciler(client, self._settings, context, inputs, object_id)
         plan = reconciler.plan_changes()
         # All nodes are gone: `wait_until_ready` reports this.
@@ -249,7 +249,7 @@ class NodePoolOperations:
             GpuformError: a declared name does not fit the nodes.
         """
         return PoolReconciler(
-            self._get_client_for_inputs(inputs), self._settings, context, inputs, object_id
+            get_client(self._settings, inputs.region_id), self._settings, context, inputs, object_id
         ).predict_removed_nodes()
 
     def predict_nodes_removed_with_object(
@@ -265,7 +265,10 @@ class NodePoolOperations:
         skipped check.
         """
         nodes, _ = self._build_pool_nodes(
-            self._get_client(known_inputs), context, object_id, known_inputs
+            get_client(self._settings, known_inputs.get("region_id")),
+            context,
+            object_id,
+            known_inputs,
         )
         nodes.refresh()
         return NodeDrainer.for_pool(context, object_id, known_inputs).predict_removed_nodes(
@@ -296,7 +299,7 @@ class NodePoolOperations:
             GpuformError: SCP refuses a deletion, nodes must not be drained, the run may not unlock
                 locked nodes, or the time is over.
         """
-        client = self._get_client(known_inputs)
+        client = get_client(self._settings, known_inputs.get("region_id"))
         nodes, ledger = self._build_pool_nodes(client, context, object_id, known_inputs)
         nodes.refresh()
         drainer = NodeDrainer.for_pool(context, object_id, known_inputs)
@@ -329,24 +332,6 @@ class NodePoolOperations:
         drainer.uncordon_nodes(())
         forget_idleness(context, object_id)
         Repairs.from_intents(context.intents).forget(object_id)
-
-    def _uncordon_leftovers(
-        self,
-        context: ProviderContext,
-        id_: str,
-        known_inputs: Mapping[str, Any],
-        nodes: Sequence[NodeOutputs],
-    ) -> None:
-        """Uncordon nodes after an interrupted removal.
-
-        Errors become warnings; a preview does nothing.
-        """
-        if context.preview:
-            return
-        try:
-            NodeDrainer.for_pool(context, id_, known_inputs).uncordon_nodes(nodes)
-        except GpuformError as error:
-            context.on_warning(str(error))
 
     def _build_pool_nodes(
         self, client: ScpClient, context: ProviderContext, id_: str, known_inputs: Mapping[str, Any]
@@ -415,18 +400,6 @@ class NodePoolOperations:
         """
         label = f"pool {declared.get('gpu_node_name_prefix') or ''}".strip()
         return NodeInspection(context, self._settings, label, declared).find_faults(nodes.all)
-
-    def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
-        """Return the client for the `region_id` in `values`.
-
-        If the region is missing or UNKNOWN, it is the client for the default region.
-        """
-        region = values.get("region_id")
-        return get_client(self._settings, region if isinstance(region, str) else None)
-
-    def _get_client_for_inputs(self, inputs: NodePoolInputs) -> ScpClient:
-        """Return the client of the declared region, or of the default region."""
-        return get_client(self._settings, inputs.region_id)
 
 
 def _judge_idleness(

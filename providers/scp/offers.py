@@ -334,7 +334,7 @@ def add_server_type(
     if stored_id is not None or gpu is UNKNOWN:
         return {**values, "server_type_id": UNKNOWN if gpu is UNKNOWN else stored_id}, []
     region = values.get("region_id")
-    client = get_client(settings, region if isinstance(region, str) else None)
+    client = get_client(settings, region)
     try:
         products = list_products_once(client)
     except GpuformError as error:

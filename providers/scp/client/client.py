@@ -402,18 +402,18 @@ class ScpClient:
 _clients: Clients[ScpClient] = Clients()
 
 
-def get_client(settings: Settings, region: str | None = None) -> ScpClient:
+def get_client(settings: Settings, region: object = None) -> ScpClient:
     """Return the client for `settings`: one for each process, credentials and version of the API.
 
-    The client speaks to the address of `region`; None is the default region. Wrong settings raise
-    no error here: every method of the client raises it.
+    The client speaks to the address of `region`; None and UNKNOWN are the default region. Wrong
+    settings raise no error here: every method of the client raises it.
     """
     credentials: Credentials | GpuformError
     key: Credentials | str
     version = CURRENT_VERSION
     try:
         version = find_api_version(settings)
-        credentials = key = find_credentials(settings, region)
+        credentials = key = find_credentials(settings, region if isinstance(region, str) else None)
     except GpuformError as error:
         credentials, key = error, str(error)
     url = credentials.base_url if isinstance(credentials, Credentials) else None

@@ -6,6 +6,7 @@ nodes call this module, which calls `providers.draining`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from gpuform.providers.context import ProviderContext
@@ -65,8 +66,12 @@ class NodeDrainer:
         self._context = context
         self._id = id_
         self._label = label
-        self._has_count = declared.get("count") is not None
-        self._drain_inputs = PoolDrainInputs.model_validate(declared.get("drain") or {})
+        self._declared = declared
+
+    @cached_property
+    def _drain_inputs(self) -> PoolDrainInputs:
+        """Return the declared `drain`, or the defaults."""
+        return PoolDrainInputs.model_validate(self._declared.get("drain") or {})
 
     @classmethod
     def for_pool(
@@ -94,7 +99,7 @@ class NodeDrainer:
         reasons = {replacement.name: "replaced" for replacement in plan.replace}
         reasons |= find_interruptions(plan.keep, fabric)
         # A pool with a count does not say which nodes are removed: the idle ones are chosen.
-        if self._has_count:
+        if self._declared.get("count") is not None:
             return NodeEviction(reasons, len(plan.delete), self._drain_inputs.nodes or ())
         return NodeEviction({**reasons, **{node.gpu_node_name: "deleted" for node in plan.delete}})
 
@@ -179,6 +184,18 @@ class NodeDrainer:
                 f"{', '.join(drain.cordoned)} may still be cordoned",
                 hint="run the command again to uncordon",
             )
+
+    def uncordon_leftovers(self, nodes: Sequence[NodeOutputs]) -> None:
+        """Uncordon nodes after an interrupted run, as `uncordon_nodes`; not in a preview.
+
+        An error is only a warning: a read that fails for this would hide the nodes.
+        """
+        if self._context.preview:
+            return
+        try:
+            self.uncordon_nodes(nodes)
+        except GpuformError as error:
+            self._context.on_warning(str(error))
 
     def _refuse_wrong_names(self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]) -> None:
         """Raise GpuformError if names requested for removal do not fit the nodes or the count."""

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gpuform.providers.permissions import Permission
+from gpuform.providers.scp.node_changes import find_change_guard, find_deletion_guard
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.pool.changes import find_change_guard, find_deletion_guard
 from gpuform.schemas.changes import Action
 from gpuform.schemas.values import UNKNOWN
 
