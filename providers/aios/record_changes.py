@@ -23,7 +23,7 @@ from gpuform.providers.draining import (
     NodeEviction,
     Scheduler,
     Worker,
-    undo_drain,
+    undo_drain_or_fail,
 )
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady, Unfinished
 from gpuform.providers.evidence import CHANGE_AGAIN, Observation, find_gaps
@@ -443,11 +443,8 @@ class EntryRemoval:
             GpuformError: nodes may stay cordoned.
         """
         drain = Drains.from_intents(self._context.intents).find(self._object_id)
-        if drain is not None and not undo_drain(self._context, drain, self._create_scheduler):
-            raise GpuformError(
-                f"{', '.join(drain.cordoned)} may still be cordoned",
-                hint="run the command again to uncordon",
-            )
+        if drain is not None:
+            undo_drain_or_fail(self._context, drain, self._create_scheduler)
 
     def _create_drainer(self, node_names: Sequence[str]) -> DrainOperation:
         """Return the drain of these nodes by the declared scheduler; sends nothing."""

@@ -10,7 +10,12 @@ from gpuform.providers.draining.choosing import (
     Worker,
     find_name_problems,
 )
-from gpuform.providers.draining.drain_operation import DrainOperation, finish_drain, undo_drain
+from gpuform.providers.draining.drain_operation import (
+    DrainOperation,
+    finish_drain,
+    undo_drain,
+    undo_drain_or_fail,
+)
 from gpuform.providers.draining.schedulers import (
     ScheduledNode,
     Scheduler,
@@ -30,4 +35,5 @@ __all__ = [
     "find_name_problems",
     "finish_drain",
     "undo_drain",
+    "undo_drain_or_fail",
 ]

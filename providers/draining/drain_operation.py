@@ -503,10 +503,22 @@ def finish_drain(
             f"jobs that ran on {', '.join(other_names)}"
         )
     if not is_uncordoned:
-        raise GpuformError(
-            f"{', '.join(drain.cordoned)} may still be cordoned",
-            hint="run the command again to uncordon",
-        )
+        raise _build_still_cordoned_error(drain)
+
+
+def undo_drain_or_fail(
+    context: ProviderContext, drain: Drain, find_scheduler: Callable[[], Scheduler]
+) -> None:
+    """Undo a drain as `undo_drain`. Raises GpuformError if nodes may still be cordoned."""
+    if not undo_drain(context, drain, find_scheduler):
+        raise _build_still_cordoned_error(drain)
+
+
+def _build_still_cordoned_error(drain: Drain) -> GpuformError:
+    return GpuformError(
+        f"{', '.join(drain.cordoned)} may still be cordoned",
+        hint="run the command again to uncordon",
+    )
 
 
 def format_jobs(workers: Sequence[Worker]) -> str:

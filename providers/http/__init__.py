@@ -15,13 +15,18 @@ from gpuform.providers.http.client import (
     probe_platform,
     send_probe,
 )
-from gpuform.providers.http.listing import Listing, build_contradiction_error
+from gpuform.providers.http.listing import (
+    Listing,
+    PlanningLists,
+    build_contradiction_error,
+)
 
 __all__ = [
     "ApiClient",
     "Clients",
     "ErrorAnswers",
     "Listing",
+    "PlanningLists",
     "ProbeAnswer",
     "Retry",
     "append_path",

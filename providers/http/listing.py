@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
-from gpuform.providers.context import get_current_context
+from gpuform.providers.context import ProviderContext, get_current_context
 from gpuform.providers.errors import Cancelled, Contradicted, GpuformError, NotFound
 from gpuform.providers.evidence import FORGET_OBJECT, Observation, find_gaps
 
@@ -344,3 +345,49 @@ def build_contradiction_error(error: NotFound, reason: str) -> Contradicted:
         hint="run the command again in a few minutes; if the error persists, check the base "
         "URL, the project of the key, and the proxy on the way",
     )
+
+
+class PlanningLists:
+    """The lists of a platform that planning compares with, requested once for each client.
+
+    A platform that does not answer is not asked again in this process: planning does not wait.
+    """
+
+    def __init__(self) -> None:
+        self.answers: WeakKeyDictionary[Any, dict[str, Sequence[Any] | GpuformError]]
+        self.answers = WeakKeyDictionary()
+        self._warned_clients: WeakSet[Any] = WeakSet()
+        self._lock = threading.Lock()
+
+    def get(self, client: object, name: str, fetch: Callable[[], Sequence[T]]) -> Sequence[T]:
+        """Return a list by its name, requested by `fetch` on the first call for the client.
+
+        Raises:
+            GpuformError: the error of `fetch`, also of an earlier call.
+        """
+        # The lock stays taken during the request, so that a plan of many resources sends one.
+        with self._lock:
+            answers = self.answers.setdefault(client, {})
+            if name not in answers:
+                try:
+                    answers[name] = fetch()
+                except GpuformError as error:
+                    answers[name] = error
+            answer = answers[name]
+        if isinstance(answer, GpuformError):
+            # The error is raised again and again: it must not collect tracebacks.
+            raise answer.with_traceback(None)
+        return answer
+
+    def report_unchecked(self, client: object, context: ProviderContext, message: str) -> None:
+        """Report to the context what was not checked, and why.
+
+        In Pulumi's host, and without a resource, only the first report of each client is made.
+        """
+        # An engine collects these; Pulumi's hosts would show one per resource.
+        if context.urn is None or context.is_pulumi_host:
+            with self._lock:
+                if client in self._warned_clients:
+                    return
+                self._warned_clients.add(client)
+        context.on_skipped_check(message)

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from gpuform.providers.context import (
@@ -40,7 +39,6 @@ from gpuform.providers.scp.node_changes import (
 )
 from gpuform.providers.scp.node_facts import (
     SingleNode,
-    build_create_request,
     build_node_outputs,
     build_node_record,
     build_observed_inputs,
@@ -70,7 +68,11 @@ from gpuform.providers.scp.nodes.planning import (
 from gpuform.providers.scp.nodes.repairs import NodeInspection
 from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.offers import add_newer_image, build_image_notices
-from gpuform.providers.scp.pool.creating import FABRIC_READY_TIMEOUT_S, POLL_INTERVAL_S
+from gpuform.providers.scp.pool.creating import (
+    FABRIC_READY_TIMEOUT_S,
+    POLL_INTERVAL_S,
+    build_create_request,
+)
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
@@ -106,13 +108,8 @@ class GpuNodeOperations:
         check.
         """
         client = get_client(self._settings, values.get("region_id"))
-        # The version is a setting of the user: it is checked even if SCP does not answer.
-        yield from offers.find_zone_problems(client, values)
-        checks = (
-            offers.find_offer_problems(client, values),
-            find_node_problems(client, context, values),
-        )
-        yield from offers.yield_while_answered(client, context, chain(*checks))
+        fabric_problems = find_node_problems(client, context, values)
+        yield from offers.find_planning_problems(client, context, values, fabric_problems)
 
     def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
         """Create the node in its fabric, which must exist, and return the id.
@@ -156,7 +153,16 @@ class GpuNodeOperations:
         def send() -> str:
             return next(iter(client.create_nodes(request)), "")
 
-        request = build_create_request(inputs, fabric, offers.get_server_type_id(client, inputs))
+        request = build_create_request(
+            inputs,
+            wire.ClusterFabricDetails(
+                cluster_fabric_name=fabric.cluster_name,
+                node_pool_id=fabric.node_pool_id,
+                cluster_fabric_id=fabric.id,
+            ),
+            [parse_declared_node(inputs.dump_declared())],
+            offers.get_server_type_id(client, inputs),
+        )
         creation = Creation(
             Target("scp", "GpuNode", context.redact_for_record(name), fabric.node_pool_id),
             list_candidates,

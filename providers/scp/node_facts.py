@@ -23,7 +23,6 @@ from gpuform.providers.lifecycle.traits import (
 )
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes.planning import DeclaredNode
-from gpuform.providers.scp.pool.creating import build_server_details, build_tags
 from gpuform.providers.scp.pool.nodes import keep_stored_zones, node_to_outputs
 from gpuform.schemas.access import Access, Host, is_valid_user
 from gpuform.schemas.policies.drain import KubernetesInputs
@@ -39,7 +38,6 @@ from gpuform.schemas.resource_facts import (
     ResourceUsage,
 )
 from gpuform.schemas.scp import wire
-from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.outputs import (
     FAILED_NODE_STATES,
     GPUS_PER_SERVER,
@@ -320,34 +318,6 @@ def parse_declared_node(declared: Mapping[str, Any]) -> DeclaredNode:
         ip_address=declared.get("ip_address"),
         zone=declared.get("zone"),
         state=declared.get("state", "RUNNING"),
-    )
-
-
-def build_create_request(
-    inputs: GpuNodeInputs, fabric: wire.ClusterFabric, server_type_id: str
-) -> wire.CreateGpuNodes:
-    """Build the request to create the node in an existing fabric.
-
-    The node is created locked only if declared as RUNNING; a locked node cannot be stopped.
-    """
-    declared_node = parse_declared_node(inputs.dump_declared())
-    return wire.CreateGpuNodes(
-        cluster_fabric_details=wire.ClusterFabricDetails(
-            cluster_fabric_name=fabric.cluster_name,
-            node_pool_id=fabric.node_pool_id,
-            cluster_fabric_id=fabric.id,
-        ),
-        image_id=inputs.image_id,
-        os_user_id=inputs.os_user_id or "root",
-        os_user_password=inputs.os_user_password,
-        region_id=inputs.region_id,
-        server_details=(build_server_details(declared_node, server_type_id),),
-        subnet_id=inputs.subnet_id,
-        vpc_id=inputs.vpc_id,
-        init_script=inputs.init_script,
-        # A node that has to be stopped first is locked afterwards.
-        lock_enabled=bool(declared_node.lock_enabled) and declared_node.state == "RUNNING",
-        tags=build_tags(inputs.tags),
     )
 
 

@@ -7,7 +7,6 @@ none. `NodePoolOperations` works through `pool.reconciler`; `NodePoolLifecycle` 
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from gpuform.providers.context import (
@@ -108,13 +107,8 @@ class NodePoolOperations:
         check.
         """
         client = get_client(self._settings, values.get("region_id"))
-        # The version is a setting of the user: it is checked even if SCP does not answer.
-        yield from offers.find_zone_problems(client, values)
-        checks = (
-            offers.find_offer_problems(client, values),
-            find_pool_problems(client, context, values),
-        )
-        yield from offers.yield_while_answered(client, context, chain(*checks))
+        fabric_problems = find_pool_problems(client, context, values)
+        yield from offers.find_planning_problems(client, context, values, fabric_problems)
 
     def create(self, context: ProviderContext, inputs: NodePoolInputs) -> str:
         """Create the first batch of nodes, unless an earlier attempt did; return the pool's id.

@@ -10,16 +10,15 @@ reference, 'List GPU Node images': an image has a distribution, a type and a ver
 """
 
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.http import Retry
+from gpuform.providers.http import PlanningLists, Retry
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.schemas.checking import find_nearest_name
@@ -35,18 +34,23 @@ from gpuform.schemas.scp.outputs import (
 )
 from gpuform.schemas.values import UNKNOWN
 
-T = TypeVar("T")
-
 AVAILABLE = "AVAILABLE"
 """The only documented state of products."""
 
-cached_lists: WeakKeyDictionary[ScpClient, dict[str, Sequence[Any] | GpuformError]]
-cached_lists = WeakKeyDictionary()
-"""The answers of this process, by client and list; an error where the platform did not answer."""
+cached_lists = PlanningLists()
 
-_lock = threading.Lock()
-_warned_clients: WeakSet[ScpClient] = WeakSet()
-"""The clients whose failed look-up Pulumi's host has already shown."""
+
+def find_planning_problems(
+    client: ScpClient,
+    context: ProviderContext,
+    values: Mapping[str, Any],
+    fabric_problems: Iterable[Problem],
+) -> Iterator[Problem]:
+    """Yield problems of zones, then contradictions to SCP's lists, then the problems of fabrics."""
+    # The version is a setting of the user: it is checked even if SCP does not answer.
+    yield from find_zone_problems(client, values)
+    problems = chain(find_offer_problems(client, values), fabric_problems)
+    yield from yield_while_answered(client, context, problems)
 
 
 def yield_while_answered(
@@ -150,7 +154,7 @@ def list_images_once(client: ScpClient, region: str) -> Sequence[wire.Image]:
     Raises:
         GpuformError: SCP does not answer, or did not at the first request of this process.
     """
-    return _get_cached_list(
+    return cached_lists.get(
         client, f"images {region}", partial(client.list_images, region, Retry.NEVER)
     )
 
@@ -161,7 +165,7 @@ def list_products_once(client: ScpClient) -> Sequence[wire.Product]:
     Raises:
         GpuformError: SCP does not answer, or did not at the first request of this process.
     """
-    return _get_cached_list(client, "products", partial(client.list_products, retry=Retry.NEVER))
+    return cached_lists.get(client, "products", partial(client.list_products, retry=Retry.NEVER))
 
 
 def _find_product_problems(
@@ -213,7 +217,7 @@ def _list_products_of_image(client: ScpClient, image_id: str) -> Sequence[wire.P
         GpuformError: SCP does not answer, or did not at the first request of this process.
     """
     send = partial(client.list_products, image_id=image_id, retry=Retry.NEVER)
-    return _get_cached_list(client, f"products {image_id}", send)
+    return cached_lists.get(client, f"products {image_id}", send)
 
 
 def _find_pool_problems(
@@ -251,7 +255,7 @@ def _find_pool_problems(
 def _list_pool_ids_once(client: ScpClient, **filters: str) -> list[str]:
     """List the ids of vendor pools, requested once in a process; an error is cached, too."""
     send = partial(client.list_node_pools, retry=Retry.NEVER, **filters)
-    pools: Sequence[wire.VendorPool] = _get_cached_list(
+    pools: Sequence[wire.VendorPool] = cached_lists.get(
         client, " ".join(["node pools", *filters.values()]), send
     )
     return [pool.node_pool_id for pool in pools]
@@ -266,44 +270,10 @@ def _suggest_value(value: str, choices: Sequence[str]) -> str:
     return f"use one of {', '.join(choices)}" if choices else "ask the platform's support"
 
 
-def _get_cached_list(
-    client: ScpClient, list_key: str, send: Callable[[], Sequence[T]]
-) -> Sequence[T]:
-    """Return a list of the platform's, requested once in a process; an error is cached, too.
-
-    Planning does not wait for a platform that does not answer.
-
-    Raises:
-        GpuformError: the error of `send`, also of an earlier call for the same client and list.
-    """
-    with _lock:
-        answers = cached_lists.setdefault(client, {})
-        if list_key not in answers:
-            try:
-                answers[list_key] = send()
-            except GpuformError as error:
-                answers[list_key] = error
-        answer = answers[list_key]
-    if isinstance(answer, GpuformError):
-        # The cached error is raised again and again: it must not collect tracebacks.
-        raise answer.with_traceback(None)
-    return answer
-
-
 def report_unchecked(client: ScpClient, context: ProviderContext, reason: str) -> None:
-    """Report to the context that SCP's lists and fabrics were not checked because of `reason`.
-
-    In Pulumi's host, and without a resource, only the first report of each client is made.
-    """
-    # An engine collects these; Pulumi's hosts would show one per resource.
-    if context.urn is None or context.is_pulumi_host:
-        with _lock:
-            if client in _warned_clients:
-                return
-            _warned_clients.add(client)
-    context.on_skipped_check(
-        f"images, types of servers, node pools and fabrics were not checked with SCP: {reason}"
-    )
+    """Report to the context that SCP's lists and fabrics were not checked because of `reason`."""
+    message = "images, types of servers, node pools and fabrics were not checked with SCP"
+    cached_lists.report_unchecked(client, context, f"{message}: {reason}")
 
 
 Values = Mapping[str, Any]

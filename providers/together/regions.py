@@ -9,14 +9,13 @@ The project becomes an input of the resource, and the state keeps it: the variab
 machine never moves an object, and never hides one.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.http import Retry
+from gpuform.providers.http import PlanningLists, Retry
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.providers.records import Intent, Target
 from gpuform.providers.together.client import TogetherClient, get_client
@@ -31,11 +30,7 @@ from gpuform.schemas.together.drivers import (
 from gpuform.schemas.together.wire import DriverVersion, Region
 from gpuform.schemas.values import UNKNOWN
 
-cached_regions: WeakKeyDictionary[TogetherClient, Sequence[Region] | str] = WeakKeyDictionary()
-"""Regions by client, or the message of the error that kept this process from listing them."""
-_lock = threading.Lock()
-_warned_clients: WeakSet[TogetherClient] = WeakSet()
-"""Clients whose failed request a host of Pulumi has shown already."""
+cached_lists = PlanningLists()
 
 
 def get_regions() -> Sequence[Region]:
@@ -59,10 +54,13 @@ def find_region_problems(
     no region offers. If Together does not answer, no problem is yielded: `context` gets a report of
     the missing checks, and a warning about an unknown GPU type.
     """
-    regions = _list_regions_once(client)
     gpu_type = values.get("gpu_type")
-    if isinstance(regions, str):
-        _report_unchecked(client, context, regions)
+    try:
+        # Planning must not wait for a platform that does not answer: one attempt.
+        regions = cached_lists.get(client, "regions", partial(client.list_regions, Retry.NEVER))
+    except GpuformError as error:
+        message = "regions, GPU types and driver versions were not checked with Together"
+        cached_lists.report_unchecked(client, context, f"{message}: {error.message}")
         # Together may add types at any time: an unknown name is a warning, never an error
         if isinstance(gpu_type, str) and is_unknown_gpu_type(gpu_type):
             context.on_warning(f"gpu_type {gpu_type} is unknown")
@@ -77,37 +75,6 @@ def find_region_problems(
         return
     yield from _find_gpu_type_problems(gpu_type, region, regions)
     yield from _find_driver_problems(values, region)
-
-
-def _list_regions_once(client: TogetherClient) -> Sequence[Region] | str:
-    """Return the regions, or the message of the failed request; requested once for each client."""
-    # the lock stays taken during the request, so that a plan of many clusters sends one
-    with _lock:
-        regions = cached_regions.get(client)
-        if regions is None:
-            try:
-                # Planning must not wait for a platform that does not answer: one attempt.
-                regions = client.list_regions(Retry.NEVER)
-            except GpuformError as error:
-                regions = error.message
-            cached_regions[client] = regions
-        return regions
-
-
-def _report_unchecked(client: TogetherClient, context: ProviderContext, reason: str) -> None:
-    """Report to the context which checks were not made because of `reason`.
-
-    In Pulumi's host, and without a resource, each client is reported once only.
-    """
-    # An engine collects these; Pulumi's hosts would show one per resource.
-    if context.urn is None or context.is_pulumi_host:
-        with _lock:
-            if client in _warned_clients:
-                return
-            _warned_clients.add(client)
-    context.on_skipped_check(
-        f"regions, GPU types and driver versions were not checked with Together: {reason}"
-    )
 
 
 def _format_unknown_region(name: str, regions: Iterable[Region]) -> str:

@@ -51,12 +51,10 @@ def platform(
 
 def _forget_failed_lookups() -> None:
     """Clear failed lookups of other tests, which a process does not repeat."""
-    for cached_list in offers.cached_lists.values():
-        for key in [key for key, cached in cached_list.items() if isinstance(cached, GpuformError)]:
-            del cached_list[key]
-    cached_regions = regions.cached_regions
-    for client in [client for client, cached in cached_regions.items() if isinstance(cached, str)]:
-        del cached_regions[client]
+    for lists in (offers.cached_lists, regions.cached_lists):
+        for answers in lists.answers.values():
+            for name in [name for name in answers if isinstance(answers[name], GpuformError)]:
+                del answers[name]
 
 
 @pytest.fixture(params=CREATED_KINDS, ids=str)

@@ -17,7 +17,7 @@ from gpuform.providers.draining import (
     Scheduler,
     Worker,
     find_name_problems,
-    undo_drain,
+    undo_drain_or_fail,
 )
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import Permission
@@ -179,11 +179,7 @@ class NodeDrainer:
         # A scheduler must not start jobs on a node that is still being deleted.
         if drain is None or any(is_terminating(node.state) for node in nodes):
             return
-        if not undo_drain(self._context, drain, self._create_scheduler):
-            raise GpuformError(
-                f"{', '.join(drain.cordoned)} may still be cordoned",
-                hint="run the command again to uncordon",
-            )
+        undo_drain_or_fail(self._context, drain, self._create_scheduler)
 
     def uncordon_leftovers(self, nodes: Sequence[NodeOutputs]) -> None:
         """Uncordon nodes after an interrupted run, as `uncordon_nodes`; not in a preview.

@@ -34,7 +34,7 @@ from gpuform.providers.scp.nodes.planning import (
 from gpuform.providers.scp.nodes.steps import run_in_parallel
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.schemas.scp import wire
-from gpuform.schemas.scp.inputs import NodePoolInputs
+from gpuform.schemas.scp.inputs import GpuNodeInputs, NodePoolInputs
 from gpuform.schemas.scp.outputs import READY_FABRIC_STATES
 
 
@@ -368,7 +368,16 @@ class PoolCreator:
         """
         names = [declared_node.name for declared_node in batch]
         present_ids = [node.id for node in self._nodes.other_nodes if node.gpu_node_name in names]
-        body = self._build_request(fabric_id, batch)
+        body = build_create_request(
+            self._inputs,
+            wire.ClusterFabricDetails(
+                cluster_fabric_name=self._inputs.cluster_fabric_name,
+                node_pool_id=self._inputs.node_pool_id,
+                cluster_fabric_id=fabric_id,
+            ),
+            batch,
+            offers.get_server_type_id(self._client, self._inputs),
+        )
         # Recorded before it is sent: a run that is killed in between finds the intent and looks for
         # nodes.
         timed_intent = self._ledger.record_create(names, present_ids, body)
@@ -382,43 +391,6 @@ class PoolCreator:
                 self._ledger.remember_intent(timed_intent.intent)
             raise
         self._ledger.record_answer(timed_intent.intent, ids)
-
-    def _build_request(
-        self, fabric_id: str | None, batch: Sequence[DeclaredNode]
-    ) -> wire.CreateGpuNodes:
-        """Build the create request of one batch; may request the list of server types.
-
-        The nodes are created locked only if all are declared locked and RUNNING. `fabric_id` None
-        lets SCP create the declared fabric.
-
-        Raises:
-            GpuformError: no single server type has the declared GPU.
-        """
-        inputs = self._inputs
-        server_type_id = offers.get_server_type_id(self._client, inputs)
-        return wire.CreateGpuNodes(
-            cluster_fabric_details=wire.ClusterFabricDetails(
-                cluster_fabric_name=inputs.cluster_fabric_name,
-                node_pool_id=inputs.node_pool_id,
-                cluster_fabric_id=fabric_id,
-            ),
-            image_id=inputs.image_id,
-            os_user_id=inputs.os_user_id or "root",
-            os_user_password=inputs.os_user_password,
-            region_id=inputs.region_id,
-            server_details=tuple(
-                build_server_details(declared_node, server_type_id) for declared_node in batch
-            ),
-            subnet_id=inputs.subnet_id,
-            vpc_id=inputs.vpc_id,
-            init_script=inputs.init_script,
-            # A node that has to be stopped first is locked afterwards.
-            lock_enabled=all(
-                declared_node.lock_enabled and declared_node.state == "RUNNING"
-                for declared_node in batch
-            ),
-            tags=build_tags(inputs.tags),
-        )
 
     def _record_taken_names(self, declared_nodes: Sequence[DeclaredNode]) -> None:
         """Record a refusal for each declared name of somebody else's node."""
@@ -450,18 +422,40 @@ class PoolCreator:
             )
 
 
-def build_server_details(declared_node: DeclaredNode, server_type_id: str) -> wire.ServerDetails:
-    """Build the part of a create request for one server."""
-    return wire.ServerDetails(
-        gpu_node_name=declared_node.name,
-        server_type_id=server_type_id,
-        ip_address=declared_node.ip_address,
-        zone=declared_node.zone,
-        nat_enabled=bool(declared_node.nat_enabled),
-        public_ip_address_id=declared_node.public_ip_address_id,
+def build_create_request(
+    inputs: GpuNodeInputs | NodePoolInputs,
+    fabric: wire.ClusterFabricDetails,
+    declared_nodes: Sequence[DeclaredNode],
+    server_type_id: str,
+) -> wire.CreateGpuNodes:
+    """Build the request to create nodes in a fabric; without the fabric's id SCP creates it.
+
+    The nodes are created locked only if all are declared locked and RUNNING.
+    """
+    return wire.CreateGpuNodes(
+        cluster_fabric_details=fabric,
+        image_id=inputs.image_id,
+        os_user_id=inputs.os_user_id or "root",
+        os_user_password=inputs.os_user_password,
+        region_id=inputs.region_id,
+        server_details=tuple(
+            wire.ServerDetails(
+                gpu_node_name=declared_node.name,
+                server_type_id=server_type_id,
+                ip_address=declared_node.ip_address,
+                zone=declared_node.zone,
+                nat_enabled=bool(declared_node.nat_enabled),
+                public_ip_address_id=declared_node.public_ip_address_id,
+            )
+            for declared_node in declared_nodes
+        ),
+        subnet_id=inputs.subnet_id,
+        vpc_id=inputs.vpc_id,
+        init_script=inputs.init_script,
+        # A node that has to be stopped first is locked afterwards: a locked node cannot be stopped.
+        lock_enabled=all(
+            declared_node.lock_enabled and declared_node.state == "RUNNING"
+            for declared_node in declared_nodes
+        ),
+        tags=tuple(wire.Tag(key=key, value=value) for key, value in (inputs.tags or {}).items()),
     )
-
-
-def build_tags(tags: Mapping[str, str] | None) -> tuple[wire.Tag, ...]:
-    """Convert tags to the list of a create request."""
-    return tuple(wire.Tag(key=key, value=value) for key, value in (tags or {}).items())

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pytest
 
 from gpuform.providers.emulator.scp.catalogue import IMAGES
+from gpuform.providers.http import PlanningLists
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
@@ -21,7 +21,7 @@ NEWER = "IMAGE-" + "N" * 22
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clear the cached lists, as in a new process."""
-    monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
+    monkeypatch.setattr(offers, "cached_lists", PlanningLists())
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_newer_image_is_noticed_after_a_refresh_and_plans_nothing(
     for resource, kind in ((pool, NodePoolLifecycle), (solo, GpuNodeLifecycle)):
         assert "newer_image" not in resource.outs
         assert [*kind.hooks.list_notices(resource.inputs, resource.outs, 0)] == []
-        offers.cached_lists.clear()
+        offers.cached_lists.answers.clear()
         refreshed = environment.refresh(resource)
         assert refreshed.outs["newer_image"] == {"id": NEWER, "name": "RHEL 8.10 for BM"}
         assert environment.list_changes(refreshed) == {}
@@ -61,7 +61,7 @@ def test_the_notice_stays_after_an_update_and_without_an_answer(
     assert pool.outs["newer_image"]["id"] == NEWER
     pool = environment.update(pool, {**pool_inputs, "count": 3})
     assert pool.outs["newer_image"]["id"] == NEWER
-    offers.cached_lists.clear()
+    offers.cached_lists.answers.clear()
     environment.inject_fault("GET", "images", status=503, count=None)
     assert environment.refresh(pool).outs["newer_image"]["id"] == NEWER
     pool.outs["newer_image"] = {"name": 3}
@@ -70,7 +70,7 @@ def test_the_notice_stays_after_an_update_and_without_an_answer(
 
 def test_many_resources_share_one_list_of_images(environment: Any, pool_inputs: Properties) -> None:
     pool = environment.create("NodePool", pool_inputs)
-    offers.cached_lists.clear()
+    offers.cached_lists.answers.clear()
     environment.count_requests()
     for _ in range(3):
         environment.refresh(pool)

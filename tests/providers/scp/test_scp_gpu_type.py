@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pytest
 
 from gpuform.providers.emulator.scp.catalogue import PRODUCTS
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.http import PlanningLists
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifecycle.traits import to_properties, to_pulumi
 from gpuform.providers.scp import offers
@@ -28,7 +28,7 @@ RUNS_ALL = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clear the cached lists, as in a new process."""
-    monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
+    monkeypatch.setattr(offers, "cached_lists", PlanningLists())
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_second_type_replaces_nothing_and_is_refused_for_new_resources(
 ) -> None:
     pool = create_by_gpu(environment, by_gpu)
     request.getfixturevalue("second_type")
-    offers.cached_lists.clear()
+    offers.cached_lists.answers.clear()
     again, wrong = check_inputs(environment, by_gpu, pool.inputs)
     assert (again["server_type_id"], wrong) == (H100, {})
     assert environment.list_changes(pool, again) == {}
@@ -135,7 +135,7 @@ def test_a_second_type_that_is_out_of_stock_is_ignored(
     monkeypatch.setitem(PRODUCTS, SECOND, empty)
     assert check_inputs(environment, by_gpu)[0]["server_type_id"] == H100
     monkeypatch.setitem(PRODUCTS, H100, replace(PRODUCTS[H100], gpu_model="H200"))
-    offers.cached_lists.clear()
+    offers.cached_lists.answers.clear()
     _, wrong = check_inputs(environment, by_gpu)
     assert "is UNAVAILABLE" in wrong["gpu_type"]
 
@@ -214,7 +214,7 @@ def test_the_type_is_looked_up_by_the_create_if_the_plan_got_no_answer(
     with environment.use_context("thing"):
         created = NodePoolLifecycle().create(inputs)
     assert Made("NodePool", created.id, inputs, created.outs).servers == {"g2v192m1920_metal"}
-    offers.cached_lists.clear()
+    offers.cached_lists.answers.clear()
     later, _ = check_inputs(environment, by_gpu, inputs)
     assert later["server_type_id"] == H100
     changes = NodePoolLifecycle().list_changes(created.outs, later)

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pytest
 
 from gpuform.providers.errors import GpuformError, NameTaken, NotAllowed, UnknownOutcome
+from gpuform.providers.http import PlanningLists
 from gpuform.providers.records import Target
 from gpuform.providers.scp import offers
 
@@ -660,7 +660,7 @@ class TestImport:
 def test_a_plan_without_an_answer_reports_skipped_checks(
     environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
+    monkeypatch.setattr(offers, "cached_lists", PlanningLists())
     environment.inject_fault("GET", "", status=503, count=None)
     assert environment.find_problems("NodePool", pool_inputs) == {}
     assert "were not checked with SCP" in environment.unchecked[0]
