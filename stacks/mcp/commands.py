@@ -22,8 +22,8 @@ from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.project import Project, StackSettings, is_secure
 from gpuform.stacks.mcp.projects import Answer, ProjectFolder, RequestRefused
 from gpuform.stacks.operations.opening.interpreter import MOVED, build_command_start
-from gpuform.stacks.testing.case_run import CaseRunSpec, get_address
-from gpuform.stacks.testing.cases import RunReport
+from gpuform.stacks.testing.case_run import CaseRunSpec
+from gpuform.stacks.testing.cases import RunReport, get_address
 from gpuform.stacks.testing.comparison import format_duration, get_verdicts
 from gpuform.stacks.testing.processes import CaseProcess
 from gpuform.stacks.testing.runner import find_free_ports

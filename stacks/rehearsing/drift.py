@@ -16,7 +16,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import type_of
 from gpuform.stacks.pricing import list_entry_nodes
 from gpuform.stacks.rehearsing.fleet import FleetState, Owner, break_node
-from gpuform.stacks.testing.case_run import get_address
+from gpuform.stacks.testing.cases import get_address
 
 
 @dataclass(frozen=True, slots=True)

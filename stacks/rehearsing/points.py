@@ -22,7 +22,7 @@ from gpuform.stacks.engine.urn import get_stack_and_project
 from gpuform.stacks.operations.runs.callbacks import OperationEvent, RunStarted
 from gpuform.stacks.rehearsing.fleet import FleetState, Owner
 from gpuform.stacks.resource_rules import find_kind
-from gpuform.stacks.testing.case_run import get_address
+from gpuform.stacks.testing.cases import get_address
 
 _CONTROL_PREFIX: Final = "/_emulator/"
 _CLOCK_PATH: Final = "/_emulator/clock"

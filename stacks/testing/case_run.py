@@ -3,10 +3,12 @@
 `processes` calls this module in a process of its own for each case.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -21,7 +23,6 @@ from gpuform.providers.values import PropertyMap, Redactor
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.schemas.errors import EngineError, GpuformError
 from gpuform.schemas.plan import Plan
-from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.planning import StepDone
@@ -39,13 +40,13 @@ from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.callbacks import Message, OperationEvent, RunEnded
 from gpuform.stacks.operations.runs.options import RunOptions, RunResult, convert_outputs
 from gpuform.stacks.operations.runs.plan_file import mask_plan
-from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.testing.cases import (
     KILLED,
     ExpandedEntry,
     FinalState,
     ReportedResource,
     RunReport,
+    get_address,
     list_entries,
 )
 from gpuform.stacks.testing.events import CaseEvents, list_objects
@@ -72,7 +73,6 @@ _START_TIMESTAMP: Final = 1767225600.0
 """The platform's clock at the start of an empty stack: 2026-01-01T00:00:00Z."""
 _EVENTS_FILE: Final = "events.json"
 _SEED: Final = "gpuform test"
-_SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,19 +188,13 @@ def serve_emulator(
             yield server
 
 
-_SELECTIONS: Final = ("target", "exclude", "replace")
 _ENVIRONMENT_PREFIXES: Final = ("PULUMI_", "GPUFORM_", "TOGETHER_")
 
 
 def _list_platform_variables() -> set[str]:
     """Return the environment variables of all settings of the platforms."""
-    settings = (platform.settings for platform in platforms().values())
-    return {
-        setting.variable
-        for platform_settings in settings
-        for setting in platform_settings
-        if setting.variable
-    }
+    settings = chain.from_iterable(platform.settings for platform in platforms().values())
+    return {setting.variable for setting in settings if setting.variable}
 
 
 class CaseError(EngineError):
@@ -220,15 +214,6 @@ def _convert_to_case_error(*path_in_case: str | int) -> Iterator[None]:
         yield
     except GpuformError as error:
         raise CaseError(error, path_in_case) from error
-
-
-def _reject_real_schedulers(permission: str) -> None:
-    """Raise EngineError if `permission` lets the run contact real schedulers."""
-    if Permission.REAL_SCHEDULERS in permissions.parse_permissions(permission):
-        raise EngineError(
-            f"cases cannot have {Permission.REAL_SCHEDULERS}: they never contact a real scheduler",
-            hint="remove it; a cluster of the emulator has its own scheduler",
-        )
 
 
 class CaseStack:
@@ -303,9 +288,15 @@ class CaseStack:
         gates = read_project_gates(self._project.directory) if allow else ()
         for number, name in enumerate(allow):
             with _convert_to_case_error("allow", number):
-                _reject_real_schedulers(name)
+                allowed = permissions.parse_permissions(name)
+                if Permission.REAL_SCHEDULERS in allowed:
+                    raise EngineError(
+                        f"cases cannot have {Permission.REAL_SCHEDULERS}: they never contact a "
+                        "real scheduler",
+                        hint="remove it; a cluster of the emulator has its own scheduler",
+                    )
                 # Creating the evaluator checks the names of gates in the permission.
-                GateEvaluator(gates, permissions.parse_permissions(name), self._project.program)
+                GateEvaluator(gates, allowed, self._project.program)
 
     def _collect_declared_inputs(self, selected: SelectedStack) -> dict[str, PropertyMap]:
         """Return the inputs of the declared resources by URN, as far as a preview gets."""
@@ -347,24 +338,22 @@ class CaseStack:
         # The settings may be a copy of the previous case's.
         for key in settings.config:
             settings.remove(key)
-        original_settings = (
-            StackSettings.load(self._original_project, self._name) if spec.inputs.stack else None
-        )
-        for key, value in (original_settings.config if original_settings else {}).items():
-            if is_secure(value) and key not in (spec.inputs.secrets or {}):
-                file_name = original_settings.path.name if original_settings else ""
-                self._warnings.append(
-                    f"{key} is encrypted in {file_name}, but tests have no passphrase: set a value "
-                    "under `secrets`"
-                )
-            elif not is_secure(value):
-                settings.set(key, value)
+        if spec.inputs.stack:
+            original_settings = StackSettings.load(self._original_project, self._name)
+            for key, value in original_settings.config.items():
+                if not is_secure(value):
+                    settings.set(key, value)
+                elif key not in (spec.inputs.secrets or {}):
+                    self._warnings.append(
+                        f"{key} is encrypted in {original_settings.path.name}, but tests have no "
+                        "passphrase: set a value under `secrets`"
+                    )
         settings.save()
         for field_, secret in (("config", False), ("secrets", True)):
             for key, value in (getattr(spec.inputs, field_) or {}).items():
                 with _convert_to_case_error(field_, key):
                     setting = ConfigSetting.from_key(workspace, self._name, key, secret=secret)
-                setting.set(_format_config_value(value), None)
+                setting.set(value if isinstance(value, str) else json.dumps(value), None)
 
     def _create_referenced_stack(self, name: str, outputs: Mapping[str, Any]) -> None:
         """Create the state of another stack, PROJECT/STACK, with `outputs`.
@@ -418,22 +407,18 @@ class CaseStack:
         """
         diagnostics = result.diagnostics
         gates = [f"{gate.name}: {finding}" for gate in result.gates for finding in gate.findings]
-        errors = [
-            diagnostic.message for diagnostic in diagnostics if diagnostic.severity == "error"
-        ]
-        warnings = [
-            diagnostic.message for diagnostic in diagnostics if diagnostic.severity == "warning"
-        ]
-        selection_errors = [
-            diagnostic.error
-            for diagnostic in diagnostics
-            if isinstance(diagnostic.error, NothingSelected)
-        ]
+        messages: dict[str, list[str]] = {"error": [], "warning": [*self._warnings]}
+        for diagnostic in diagnostics:
+            messages.setdefault(diagnostic.severity, []).append(diagnostic.message)
         return RunReport(
             ending=str(result.reason),
-            case_problems=[self._locate_selection(error) for error in selection_errors],
-            errors=self._redact([*errors, *gates, *result.unchecked]),
-            warnings=self._redact([*self._warnings, *warnings]),
+            case_problems=[
+                self._locate_selection(diagnostic.error)
+                for diagnostic in diagnostics
+                if isinstance(diagnostic.error, NothingSelected)
+            ],
+            errors=self._redact([*messages["error"], *gates, *result.unchecked]),
+            warnings=self._redact(messages["warning"]),
             # A failed preview leaves only the result's plan.
             plan=self._plan or result.plan,
         )
@@ -446,27 +431,21 @@ class CaseStack:
             case_problems = [(error.path_in_case, message)]
         elif isinstance(error, NothingSelected):
             case_problems = [self._locate_selection(error)]
-        return RunReport(
-            "failed",
-            [message],
-            self._redact(self._warnings),
-            self._plan,
-            case_problems=case_problems,
-        )
+        warnings = self._redact(self._warnings)
+        return RunReport("failed", [message], warnings, self._plan, case_problems=case_problems)
 
     def _locate_selection(self, error: NothingSelected) -> tuple[tuple[str | int, ...], str]:
         """Return the case's field with the unknown selection, and the error's message.
 
         The path is empty if no field has the selection.
         """
-        lists = {name: getattr(self._spec.inputs, name) or [] for name in _SELECTIONS}
-        paths_in_case = [
+        paths_in_case = (
             (name, number)
-            for name, patterns in lists.items()
-            for number, pattern in enumerate(patterns)
+            for name in ("target", "exclude", "replace")
+            for number, pattern in enumerate(getattr(self._spec.inputs, name) or [])
             if pattern in error.texts
-        ]
-        return next(iter(paths_in_case), ()), str(error)
+        )
+        return next(paths_in_case, ()), str(error)
 
     def _redact(self, messages: list[str]) -> list[str]:
         """Return the messages with secrets masked, each message once."""
@@ -479,9 +458,7 @@ class CaseStack:
         resources = [] if stack is None else stack.snapshot.resources
         root = next((resource.outputs for resource in resources if resource.type == STACK_TYPE), {})
         return FinalState(
-            resources=[
-                _report_resource(resource) for resource in resources if _is_resource(resource)
-            ],
+            resources=list(map(_report_resource, filter(_is_resource, resources))),
             outputs=convert_outputs(root),
             objects=list_objects(server),
             seconds=seconds,
@@ -514,15 +491,6 @@ class CaseStack:
         ]
 
 
-def _format_config_value(value: Any) -> str:
-    """Return a configuration value in the format of settings: text as text, others as JSON."""
-    if isinstance(value, str):
-        return value
-    import json  # noqa: PLC0415 - few values need it
-
-    return json.dumps(value)
-
-
 def _is_resource(resource: ResourceState) -> bool:
     """Return True for a resource that cases can name: no old object, stack or provider."""
     return not resource.delete and resource.type != STACK_TYPE and not is_provider(resource.type)
@@ -530,17 +498,9 @@ def _is_resource(resource: ResourceState) -> bool:
 
 def _report_resource(resource: ResourceState) -> ReportedResource:
     """Build the report of a resource: name, address, and outputs with the id."""
-    outputs = {**resource.outputs, **({"id": resource.id} if resource.id else {})}
-    values = convert_outputs(outputs)
+    values = convert_outputs(resource.outputs | ({"id": resource.id} if resource.id else {}))
     # Outputs such as __provider belong to Pulumi's dynamic providers.
     visible_outputs = {name: output for name, output in values.items() if not name.startswith("__")}
     return ReportedResource(
         name_of(resource.urn), get_address(resource.type, resource.urn), visible_outputs
     )
-
-
-def get_address(type_: str, urn: str) -> str:
-    """Return SECTION.NAME of a resource, or NAME if its type has no section in topologies."""
-    kind = find_kind(type_)
-    section = _SECTION_OF.get(kind[1]) if kind else None
-    return f"{section}.{name_of(urn)}" if section else name_of(urn)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from gpuform.schemas.cases_file import CaseInputs, CasesInputs, ExpectInputs
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
 from gpuform.stacks.document.nodes import (
     MappingNode,
@@ -23,8 +24,10 @@ from gpuform.stacks.document.nodes import (
 from gpuform.stacks.document.reading import read_checked
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, find_project
+from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.multi_stack import list_stacks_with_settings
 from gpuform.stacks.operations.runs.options import OutputValue
+from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.topology.declarations import Instance, InstanceGroup, ModuleInstance, Repetition
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.planning import plan as plan_topology
@@ -102,6 +105,7 @@ class RunReport:
 FOLDER: Final = "tests"
 """The folder of a project with its test files."""
 
+_SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
 _MERGED_FIELDS: Final = ("config", "secrets", "stack_references")
 
 
@@ -376,3 +380,10 @@ def _list_resource_names(group: InstanceGroup[Any], module: ModuleInstance | Non
         # A module that `when` leaves out is not expanded: its resources are unknown.
         if key in group.absent:
             yield from (f"{repetition.name}-*", f"*.{repetition.name}-*")
+
+
+def get_address(type_: str, urn: str) -> str:
+    """Return SECTION.NAME of a resource, or NAME if its type has no section in topologies."""
+    kind = find_kind(type_)
+    section = _SECTION_OF.get(kind[1]) if kind else None
+    return f"{section}.{name_of(urn)}" if section else name_of(urn)

@@ -17,8 +17,7 @@ from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.operations.runs.options import OutputValue
 from gpuform.stacks.review.value_text import counted
-from gpuform.stacks.testing.case_run import get_address
-from gpuform.stacks.testing.cases import KILLED, Case, ReportedResource, RunReport
+from gpuform.stacks.testing.cases import KILLED, Case, ReportedResource, RunReport, get_address
 
 _ACTIONS_WITHOUT_CHANGE = ("same", "read", "refresh")
 _MISSING = object()
@@ -116,9 +115,8 @@ class _Comparison:
         expect, ending = self.case.expect, self.report.ending
         if expect.result is None and expect.error:
             if ending == "succeeded":
-                yield self._create_finding(
-                    ("error",), "expected an error, but the run has succeeded"
-                )
+                message = "expected an error, but the run has succeeded"
+                yield self._create_finding(("error",), message)
             return
         expected_ending = str(expect.result or "succeeded")
         if ending != expected_ending:
@@ -175,11 +173,9 @@ class _Comparison:
         normalized_messages = [" ".join(text.split()) for text in messages]
         for number, text in enumerate(expected_texts):
             if not any(" ".join(text.split()) in message for message in normalized_messages):
-                reported = (
-                    "".join(f"\n{indent(message, '  ')}" for message in messages) or " nothing"
-                )
-                finding = f"no {field_name} contains {text!r}; the run reports{reported}"
-                yield self._create_finding((field_name, number), finding)
+                reported = "".join(f"\n{indent(message, '  ')}" for message in messages)
+                finding = f"no {field_name} contains {text!r}; the run reports"
+                yield self._create_finding((field_name, number), finding + (reported or " nothing"))
 
     def _compare_actions(self, expected_actions: Mapping[str, str]) -> Iterator[UnmetExpectation]:
         """Yield a finding for each differing planned action, and for each unexpected change.
@@ -193,20 +189,17 @@ class _Comparison:
         unmatched_changes = {change.urn: change for change in changes}
         for pattern, action in expected_actions.items():
             matching_changes = [
-                candidate for candidate in changes if _has_match(pattern, *_get_names(candidate))
+                change for change in changes if _has_match(pattern, *_get_names(change))
             ]
             if not matching_changes:
-                planned_names = (
-                    ", ".join(_get_names(candidate)[1] for candidate in changes) or "nothing"
-                )
-                message = f"{pattern} is not in the plan, which has {planned_names}"
+                planned = ", ".join(_get_names(change)[1] for change in changes) or "nothing"
+                message = f"{pattern} is not in the plan, which has {planned}"
                 yield self._create_finding(("plan", pattern), message)
             for change in matching_changes:
                 unmatched_changes.pop(change.urn, None)
                 if change.action != action:
-                    message = (
-                        f"{change.name}: expected {action}, planned {_describe_action(change)}"
-                    )
+                    planned = _describe_action(change)
+                    message = f"{change.name}: expected {action}, planned {planned}"
                     yield self._create_finding(("plan", pattern), message)
         for change in unmatched_changes.values():
             # The expectation is strict: what it does not name has to stay the same.
@@ -225,27 +218,22 @@ class _Comparison:
         if isinstance(change, UnmetExpectation):
             yield change
             return
-        changes_by_path = {
-            property_change.path: property_change for property_change in change.changes
-        }
+        changes_by_path = {planned.path: planned for planned in change.changes}
         for path, value in values.items():
-            property_change = changes_by_path.get(path)
-            steps = ("properties", name, path)
-            if property_change is None:
-                message = f"the plan does not change {name}.{path}"
-                yield self._create_finding(
-                    steps, f"{message}; it changes {', '.join(changes_by_path) or 'nothing'}"
-                )
-            elif property_change.secret:
-                yield self._create_finding(
-                    steps, f"{name}.{path} is secret: a plan does not show its value"
-                )
-            elif property_change.unknown:
-                yield self._create_finding(steps, f"{name}.{path} is only known after apply")
-            elif not matches_expected(value, property_change.after):
-                planned = _format_value(property_change.after)
-                message = f"{name}.{path}: expected {_format_value(value)}, planned {planned}"
-                yield self._create_finding(steps, message)
+            label, planned = f"{name}.{path}", changes_by_path.get(path)
+            if planned is None:
+                changed_paths = ", ".join(changes_by_path) or "nothing"
+                message = f"the plan does not change {label}; it changes {changed_paths}"
+            elif planned.secret:
+                message = f"{label} is secret: a plan does not show its value"
+            elif planned.unknown:
+                message = f"{label} is only known after apply"
+            elif not matches_expected(value, planned.after):
+                message = f"{label}: expected {_format_value(value)}, planned "
+                message += _format_value(planned.after)
+            else:
+                continue
+            yield self._create_finding(("properties", name, path), message)
 
     def _compare_replacement_causes(
         self, name: str, paths: Sequence[str]
@@ -258,12 +246,10 @@ class _Comparison:
             message = f"{name}: expected replace, planned {_describe_action(change)}"
             yield self._create_finding(("replaced_by", name), message)
         elif set(change.replace_paths) != set(paths):
-            forcing_paths = ", ".join(change.replace_paths) or "nothing"
-            expected_paths = ", ".join(paths)
             message = (
-                f"{name}: expected a replacement because of {expected_paths}, "
-                f"planned because of {forcing_paths}"
+                f"{name}: expected a replacement because of {', '.join(paths)}, planned because "
             )
+            message += f"of {', '.join(change.replace_paths) or 'nothing'}"
             yield self._create_finding(("replaced_by", name), message)
 
     def _compare_verdict(self, name: str, verdict: Verdict) -> Iterator[UnmetExpectation]:
@@ -305,24 +291,15 @@ class _Comparison:
         """
         resources = self._find_resources(name)
         if not resources:
-            known_addresses = (
-                ", ".join(
-                    other_resource.address for other_resource in self.report.final_state.resources
-                )
-                or "nothing"
-            )
-            yield self._create_finding(
-                ("resources", name), f"{name} is not in the state, which has {known_addresses}"
-            )
+            known = (resource.address for resource in self.report.final_state.resources)
+            message = f"{name} is not in the state, which has {', '.join(known) or 'nothing'}"
+            yield self._create_finding(("resources", name), message)
         for resource in resources:
             for path, value in values.items():
-                root = property_paths.get_root(path)
-                output = resource.outputs.get(root)
-                property_value = None if output is None else _get_property(output, path)
-                label = f"{resource.name}.{path}"
-                yield from self._compare_value(
-                    ("resources", name, path), label, value, property_value
-                )
+                output = resource.outputs.get(property_paths.get_root(path))
+                actual = None if output is None else _get_property(output, path)
+                steps, label = ("resources", name, path), f"{resource.name}.{path}"
+                yield from self._compare_value(steps, label, value, actual)
 
     def _compare_objects(
         self, kind: str, expected_objects: Sequence[ObjectInputs]
@@ -338,43 +315,30 @@ class _Comparison:
             for name, objects in kinds.items()
         }
         if kind not in objects_by_kind:
-            yield self._create_finding(
-                steps, f"unknown kind {kind}; the kinds are {', '.join(objects_by_kind)}"
-            )
+            message = f"unknown kind {kind}; the kinds are {', '.join(objects_by_kind)}"
+            yield self._create_finding(steps, message)
             return
-        unmatched_objects = list(objects_by_kind[kind])
+        names = [platform_object["name"] for platform_object in objects_by_kind[kind]]
+        unmatched = list(objects_by_kind[kind])
         for number, expected in enumerate(expected_objects):
-            same_name_objects = [
-                platform_object
-                for platform_object in unmatched_objects
-                if platform_object["name"] == expected.name
-            ]
-            match = next(
-                (
-                    platform_object
-                    for platform_object in same_name_objects
-                    if expected.status in (None, platform_object["status"])
-                ),
-                None,
-            )
-            if match is not None:
-                unmatched_objects.remove(match)
-            elif same_name_objects:
-                # Reported here, so that it is not reported again as unexpected.
-                unmatched_objects.remove(same_name_objects[0])
-                status = same_name_objects[0]["status"]
+            namesakes = [item for item in unmatched if item["name"] == expected.name]
+            matching = [item for item in namesakes if expected.status in (None, item["status"])]
+            if namesakes:
+                # Also one with another status, so that it is not reported again as unexpected.
+                unmatched.remove((matching or namesakes)[0])
+            if matching:
+                continue
+            message = f"{expected.name} is not on the platform, which has "
+            message += ", ".join(names) or "nothing"
+            if namesakes:
+                status = namesakes[0]["status"]
                 message = f"{expected.name}: expected status {expected.status}, got {status}"
-                yield self._create_finding((*steps, number), message)
-            else:
-                names = [platform_object["name"] for platform_object in objects_by_kind[kind]]
-                existing = ", ".join(names) or "nothing"
-                message = f"{expected.name} is not on the platform, which has {existing}"
-                if expected.name in names:
-                    message = f"{expected.name} is listed more often than it exists"
-                yield self._create_finding((*steps, number), message)
-        for platform_object in unmatched_objects:
+            elif expected.name in names:
+                message = f"{expected.name} is listed more often than it exists"
+            yield self._create_finding((*steps, number), message)
+        for item in unmatched:
             yield self._create_finding(
-                steps, f"unexpected object {platform_object['name']} ({platform_object['status']})"
+                steps, f"unexpected object {item['name']} ({item['status']})"
             )
 
     def _compare_duration(self, expected: DurationInputs) -> Iterator[UnmetExpectation]:
@@ -409,11 +373,7 @@ class _Comparison:
     def _find_resources(self, pattern: str) -> list[ReportedResource]:
         """Return the resources in the state whose name or address matches the pattern."""
         resources = self.report.final_state.resources
-        return [
-            resource
-            for resource in resources
-            if _has_match(pattern, resource.name, resource.address)
-        ]
+        return [item for item in resources if _has_match(pattern, item.name, item.address)]
 
     def _list_known_names(self) -> list[str] | None:
         """Return the names and addresses of all resources in the old state, plan and program.
@@ -433,18 +393,15 @@ class _Comparison:
         matching_changes = [change for change in changes if _has_match(name, *_get_names(change))]
         if len(matching_changes) == 1:
             return matching_changes[0]
-        problem = (
-            "is not in the plan"
-            if not matching_changes
-            else f"matches {counted(len(matching_changes), 'resource')}"
-        )
+        problem = "is not in the plan"
+        if matching_changes:
+            problem = f"matches {counted(len(matching_changes), 'resource')}"
         return self._create_finding((field_name, name), f"{name} {problem}")
 
     def _create_finding(self, steps: tuple[str | int, ...], message: str) -> UnmetExpectation:
         """Return a finding at `steps` below the case's `expect`; no steps mean the case itself."""
-        return UnmetExpectation(
-            self.case.get_position(*(("expect", *steps) if steps else ())), message
-        )
+        path = ("expect", *steps) if steps else ()
+        return UnmetExpectation(self.case.get_position(*path), message)
 
 
 def matches_expected(expected: Any, actual: Any) -> bool:
@@ -479,15 +436,22 @@ def get_verdict(gate: GateResult) -> Verdict:
     return "stops" if gate.level is GateLevel.MANDATORY else "warns"
 
 
+def get_verdicts(plan: Plan | None) -> dict[str, Verdict]:
+    """Return the verdicts of the plan's gates, by the gates' names; empty without a plan."""
+    return {gate.name: get_verdict(gate) for gate in (plan.gates if plan else None) or ()}
+
+
 def format_duration(seconds: float) -> str:
     """Return a duration in the format of test files: 1h2m3s, rounded to seconds."""
     total_seconds = round(seconds)
-    parts = (
-        (total_seconds // 3600, "h"),
-        (total_seconds // 60 % 60, "m"),
-        (total_seconds % 60, "s"),
-    )
+    hours, minutes = total_seconds // 3600, total_seconds // 60 % 60
+    parts = ((hours, "h"), (minutes, "m"), (total_seconds % 60, "s"))
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
+
+
+def _get_names(change: ResourceChange) -> tuple[str, str]:
+    """Return the resource's name in the program, and its address: SECTION.NAME, or NAME."""
+    return change.name, get_address(change.type, change.urn)
 
 
 def _has_match(pattern: str, *names: str) -> bool:
@@ -498,11 +462,6 @@ def _has_match(pattern: str, *names: str) -> bool:
 def _can_match(pattern: str, known_names: Iterable[str]) -> bool:
     """Return whether the pattern can mean one of the known names, which may contain `*` too."""
     return any(fnmatchcase(name, pattern) or fnmatchcase(pattern, name) for name in known_names)
-
-
-def _get_names(change: ResourceChange) -> tuple[str, str]:
-    """Return the resource's name in the program, and its address: SECTION.NAME, or NAME."""
-    return change.name, get_address(change.type, change.urn)
 
 
 def _format_value(value: Any) -> str:
@@ -537,11 +496,3 @@ def _describe_ending(ending: str) -> str:
     return {"killed": "been killed", "cancelled": "been cancelled"}.get(
         ending, ending if ending in ("succeeded", "failed") else f"ended with {ending}"
     )
-
-
-def get_verdicts(plan: Plan | None) -> dict[str, Verdict]:
-    """Return the verdicts of the plan's gates, by the gates' names.
-
-    Empty without a plan.
-    """
-    return {gate.name: get_verdict(gate) for gate in (plan.gates if plan else None) or ()}

@@ -289,20 +289,15 @@ class CaseEvents:
         for platform, kinds in list_objects(self.server).items():
             for kind, objects in kinds.items():
                 for platform_object in objects:
-                    # The long form is for objects of different kinds that share a name.
-                    if name in (
-                        platform_object["name"],
-                        f"{platform}.{kind}.{platform_object['name']}",
-                    ):
-                        addresses_by_id[platform_object["id"]] = (
-                            f"{platform}.{kind}.{platform_object['name']}"
-                        )
+                    # The address is for objects of different kinds that share a name.
+                    address = f"{platform}.{kind}.{platform_object['name']}"
+                    if name in (platform_object["name"], address):
+                        addresses_by_id[platform_object["id"]] = address
         if len(addresses_by_id) == 1:
             return next(iter(addresses_by_id))
         if addresses_by_id:
-            raise EventError(
-                f"{name!r} is ambiguous: {', '.join(sorted(addresses_by_id.values()))}"
-            )
+            addresses = ", ".join(sorted(addresses_by_id.values()))
+            raise EventError(f"{name!r} is ambiguous: {addresses}")
         raise EventError(f"no object is named {name!r} at this time")
 
     def _is_found(self, path: str) -> bool:
@@ -337,12 +332,8 @@ def list_objects(server: Server) -> dict[str, dict[str, list[dict[str, Any]]]]:
     return {
         platform: {
             kind: [
-                {
-                    "id": platform_object["id"],
-                    "name": platform_object["name"],
-                    "status": platform_object.get("status", ""),
-                }
-                for platform_object in objects
+                {"id": item["id"], "name": item["name"], "status": item.get("status", "")}
+                for item in objects
             ]
             for kind, objects in kinds.items()
         }

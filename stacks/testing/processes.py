@@ -356,8 +356,7 @@ def seal_process(port: int) -> None:
     """Block every program and every connection except to the emulator at `port`, for good.
 
     A blocked attempt raises AccessBlocked where it is made. The seal cannot be removed: Python
-    removes
-    no audit hook before the process ends.
+    removes no audit hook before the process ends.
     """
     guards = _Guards(port).build_by_event()
 
@@ -428,9 +427,8 @@ class _Guards:
 
         program, command = arguments[:2]
         is_ours = isinstance(command, list) and tuple(command) == SEARCH_COMMAND
-        if (
-            is_ours and program == SEARCH_COMMAND[0]
-        ):  # only searches a text, without imports (-I -S)
+        # The command only searches a text, without imports (-I -S).
+        if is_ours and program == SEARCH_COMMAND[0]:
             return
         self._block_program(arguments[1:] if arguments[0] is None else arguments)
 

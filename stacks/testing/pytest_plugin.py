@@ -42,8 +42,7 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     """Return the run's error messages where a test expects another ending, or None.
 
     None means that pytest explains the assertion as usual: `left` is not the ending of a run, or
-    the run
-    reported no error.
+    the run reported no error.
     """
     if not isinstance(left, RunEnding):
         return None

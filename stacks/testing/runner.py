@@ -303,8 +303,7 @@ class Coverage:
     """The coverage of one project.
 
     `entries` are by position, and None for a Python program, which does not say what it could
-    declare.
-    `gates` says of each gate by name whether it has ever stopped or warned.
+    declare. `gates` says of each gate by name whether it has ever stopped or warned.
     """
 
     project: str

@@ -77,12 +77,8 @@ def read_state(data: bytes, label: str) -> Snapshot:
 def find_last_change(snapshot: Snapshot) -> float | None:
     """Return when a resource of the state last changed, in Unix seconds, or None if unknown."""
     # A resource that never changed has only `created`.
-    change_times = [resource.modified or resource.created for resource in snapshot.resources]
-    timestamps = [
-        datetime.fromisoformat(change_time).timestamp()
-        for change_time in change_times
-        if change_time
-    ]
+    moments = [resource.modified or resource.created for resource in snapshot.resources]
+    timestamps = (datetime.fromisoformat(moment).timestamp() for moment in moments if moment)
     return max(timestamps, default=None)
 
 

@@ -15,13 +15,11 @@ import yaml
 
 from gpuform.providers.values import Redactor
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.plan import PropertyChange, ResourceChange
+from gpuform.schemas.plan import ResourceChange
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.machine import replace_file
-from gpuform.stacks.operations.runs.options import OutputValue
-from gpuform.stacks.testing.case_run import get_address
-from gpuform.stacks.testing.cases import Case, RunReport
+from gpuform.stacks.testing.cases import Case, RunReport, get_address
 from gpuform.stacks.testing.comparison import UnmetExpectation, get_verdicts
 from gpuform.stacks.topology.files import format_path
 
@@ -72,18 +70,10 @@ class Snapshots:
                 old_content.position, f"the snapshot is not valid YAML: {old_content.problem}"
             )
         else:
-            lines = difflib.unified_diff(
-                old_content.splitlines(),
-                new_content.splitlines(),
-                "expected",
-                "now",
-                n=2,
-                lineterm="",
-            )
-            differences = "\n  ".join(lines)
-            yield UnmetExpectation(
-                position, f"the run differs from {FOLDER}/{path.name}:\n  {differences}"
-            )
+            old_lines, new_lines = old_content.splitlines(), new_content.splitlines()
+            lines = difflib.unified_diff(old_lines, new_lines, "expected", "now", n=2, lineterm="")
+            message = "\n  ".join([f"the run differs from {FOLDER}/{path.name}:", *lines])
+            yield UnmetExpectation(position, message)
 
     def is_updated(self, case: Case) -> bool:
         """Return whether `save` will write the case's snapshot."""
@@ -204,16 +194,19 @@ def build_content(report: RunReport) -> Any:
     if report.errors:
         content["error"] = list(report.errors)
     if plan is not None:
-        content["plan"] = {_get_address(change): str(change.action) for change in plan.changes}
+        content["plan"] = {
+            get_address(change.type, change.urn): str(change.action) for change in plan.changes
+        }
         content["properties"] = {
-            _get_address(change): values
+            get_address(change.type, change.urn): values
             for change in plan.changes
-            if (values := _collect_changed_properties(change))
+            if (values := dict(_list_changed_properties(change)))
         }
         content["gates"] = dict(get_verdicts(plan))
         content["hourly_cost"] = dict(plan.cost.after.sum_hourly_costs()) if plan.cost else {}
     content["outputs"] = {
-        name: _mask_output(output) for name, output in report.final_state.outputs.items()
+        name: MASK if output.secret else output.value
+        for name, output in report.final_state.outputs.items()
     }
     content["objects"] = {
         f"{platform}/{kind}": [
@@ -229,30 +222,12 @@ def build_content(report: RunReport) -> Any:
     return _replace_volatile_values(non_empty, names, Redactor(report.secrets))
 
 
-def _get_address(change: ResourceChange) -> str:
-    """Return SECTION.NAME of the changed resource, or NAME without a section in topologies."""
-    return get_address(change.type, change.urn)
-
-
-def _collect_changed_properties(change: ResourceChange) -> dict[str, Any]:
-    """Return the planned value of each changed property by path; kept properties are left out."""
-    return {
-        property_change.path: _get_planned_value(property_change)
-        for property_change in change.changes
-        if property_change.action != "keep"
-    }
-
-
-def _get_planned_value(change: PropertyChange) -> Any:
-    """Return the value after the change, the mask for a secret, or a text for an unknown value."""
-    if change.secret:
-        return MASK
-    return _UNKNOWN if change.unknown else change.after
-
-
-def _mask_output(value: OutputValue) -> Any:
-    """Return the output's value, or the mask for a secret."""
-    return MASK if value.secret else value.value
+def _list_changed_properties(change: ResourceChange) -> Iterator[tuple[str, Any]]:
+    """Yield path and planned value of each changed property; secrets are masked."""
+    for planned in change.changes:
+        if planned.action != "keep":
+            value = _UNKNOWN if planned.unknown else planned.after
+            yield planned.path, MASK if planned.secret else value
 
 
 def _replace_volatile_values(value: Any, names: Mapping[str, str], redactor: Redactor) -> Any:

@@ -136,8 +136,7 @@ class _Expander:
         """Return the items of `for_each` by key, or None if the keys are unknown.
 
         The values of a mapping written in the file stay nodes. A value of another type is reported,
-        and has
-        no items.
+        and has no items.
         """
         if isinstance(node, MappingNode):
             return {key: entry.node for key, entry in node.entries.items()}

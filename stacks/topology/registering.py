@@ -81,8 +81,7 @@ class ProgramSource(RunSource[PlatformResource, pulumi.ComponentResource, pulumi
         """Return an output with the secrecy and the dependencies of all `values`.
 
         If an agent proposes the topology (`find_team_files`) and a value is secret, `of_secret` is
-        called
-        first and may raise.
+        called first and may raise.
         """
         joined = pulumi.Output.all(*values)
         # Only proposals need to know whether a part is secret.

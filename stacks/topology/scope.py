@@ -160,10 +160,8 @@ class Scope:
         """Return the value of a template. Errors name `position`, where the template is written.
 
         If a value that the template refers to is pending, the source of values returns a stand-in
-        for the
-        result. `text` is the template as written: a topology that an agent proposes may change a
-        secret
-        only with a text of the project's files.
+        for the result. `text` is the template as written: a topology that an agent proposes may
+        change a secret only with a text of the project's files.
 
         Raises:
             ExpressionError: the evaluation fails now.

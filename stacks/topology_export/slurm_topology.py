@@ -11,9 +11,8 @@ inside is not a block.
 From `man slurm.conf`, 'NodeName': a range fills its numbers up to the width of the first one. A
 rendered list names exactly the nodes that it was built from.
 
-Switches are those in the labels of a cluster's nodes. A fabric is above its switches, or in
-their place if none is known. Nodes without switches and fabric are under one switch for their
-cluster.
+Switches are those in the labels of a cluster's nodes. A fabric is above its switches, or in their
+place if none is known. Nodes without switches and fabric are under one switch for their cluster.
 
 From the slurm-operator's page 'Topology': a node's annotation `topology.slinky.slurm.net/spec`
 names the switch and the block of the Slurm node that runs there. Slurm's nodes are pods, so the

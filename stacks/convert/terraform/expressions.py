@@ -80,11 +80,10 @@ class ExpressionResolver:
     """Resolves the expressions of one instance.
 
     `find_reference` returns the reference to a resource's attribute by its path, or None, and a
-    list of references for all instances of a resource;
-    `get_variable` returns the part of a variable at steps, `get_local` the raw expression of a
-    local or the reference to a module's input or output, and `find_data` the value at the steps
-    behind `data`. `key` is the instance's `each.key`, and `each_value` the raw expression of its
-    `each.value`, or None.
+    list of references for all instances of a resource; `get_variable` returns the part of a
+    variable at steps, `get_local` the raw expression of a local or the reference to a module's
+    input or output, and `find_data` the value at the steps behind `data`. `key` is the instance's
+    `each.key`, and `each_value` the raw expression of its `each.value`, or None.
     """
 
     find_reference: Callable[[str, Sequence[Step]], Value]
