@@ -1,17 +1,26 @@
 """Control an emulator's jobs and nodes, and record its fleet over the clock.
 
 `player` samples the fleet whenever the clock has moved; what a run has cost the fleet is a sum over
-these samples.
+these samples. What is known of the platform beside the state is seeded, too: `sealed_states` leaves
+out objects that are gone, and `worker` breaks nodes that do not work.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
 from gpuform.providers.emulator.routing import TRUSTED
 from gpuform.providers.emulator.server import Server
+from gpuform.schemas.plan import Plan, PropertyChange, ResourceDrift
+from gpuform.schemas.resource_facts import NodeHealth
+from gpuform.schemas.safe_text import MASK
+from gpuform.stacks.engine import property_paths
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import type_of
+from gpuform.stacks.pricing import list_entry_nodes
+from gpuform.stacks.testing.cases import get_address
 from gpuform.stacks.testing.events import list_objects
 
 SECONDS_PER_HOUR: Final = 3600.0
@@ -86,15 +95,9 @@ class FleetRecorder:
             if node["works"] and key not in self.failed_nodes:
                 working[key[:2]] += node["gpus"]
                 nodes.add(key)
-        return FleetState(
-            now,
-            working,
-            billed,
-            self.urn,
-            dict(self.excused),
-            frozenset(nodes),
-            _index_data(answer["data"]),
-        )
+        data = {(entry["platform"], entry["key"]): entry["label"] for entry in answer["data"]}
+        excused = dict(self.excused)
+        return FleetState(now, working, billed, self.urn, excused, frozenset(nodes), data)
 
     def _describe_fleet(self) -> Mapping[str, Any]:
         """Return the emulator's answer, which depends on the objects and the time alone.
@@ -111,10 +114,6 @@ class FleetRecorder:
             # The answer removes what has expired.
             self._described = store.change_count, clock.now(), clock.find_quiet_end()
         return self._answer
-
-
-def _index_data(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
-    return {(entry["platform"], entry["key"]): entry["label"] for entry in entries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +269,8 @@ def _has_ended(server: Server, job: StartedJob) -> bool:
 
 
 def _has_slurm(server: Server, cluster_id: str) -> bool:
-    path = f"/_emulator/slurm/{cluster_id}/jobs"
-    return server.app.test_client().get(path).status_code < 400
+    answer = server.app.test_client().get(f"/_emulator/slurm/{cluster_id}/jobs")
+    return answer.status_code < 400
 
 
 def break_node(server: Server, platform: str, owner: str, node: str) -> None:
@@ -303,3 +302,138 @@ def send_control(server: Server, method: str, path: str, body: Any) -> Any:
     if answer.status_code >= 400:
         raise AssertionError(f"{method} {path}: {answer.get_data(as_text=True)}")
     return answer.get_json(silent=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNodes:
+    """How many nodes the platform has last reported for a resource, and which do not work."""
+
+    count: int
+    failed: tuple[str, ...]
+
+
+def list_observed_nodes(
+    resources: Iterable[ResourceState], drift: Sequence[ResourceDrift]
+) -> dict[str, ObservedNodes]:
+    """Return the nodes of each resource that has any, by URN: as drifted, or as in the state."""
+    observed_nodes = {}
+    for resource in resources:
+        records = list_entry_nodes(resource)
+        if records and not resource.delete:
+            failed = [node.name for node in records if node.health_state is NodeHealth.UNHEALTHY]
+            observed_nodes[resource.urn] = ObservedNodes(len(records), tuple(failed))
+    for item in drift:
+        if item.nodes is not None and item.urn in observed_nodes:
+            observed_nodes[item.urn] = ObservedNodes(item.nodes, item.failed_nodes)
+    return observed_nodes
+
+
+def apply_drift(resources: list[Any], drift: Sequence[ResourceDrift]) -> list[Any]:
+    """Return the resources of a state's JSON as the refresh of the plan has left them.
+
+    Resources that are gone are left out, and inputs have the values of the platform.
+    """
+    by_urn = {item.urn: item for item in drift}
+    gone = {item.urn for item in drift if item.is_gone}
+    for resource in resources:
+        if (item := by_urn.get(resource["urn"])) is not None:
+            for change in item.changes:
+                _set_input(resource.get("inputs") or {}, change)
+    return [resource for resource in resources if resource["urn"] not in gone]
+
+
+def _set_input(inputs: Any, change: PropertyChange) -> None:
+    """Write the changed value into the inputs, unless they have no such value."""
+    *parents, last = property_paths.parse(change.path)
+    container = inputs
+    for key in parents:
+        container = _get_item(container, key)
+    # Outputs drift as well, and the value of a secret is unknown.
+    if change.secret or change.after == MASK or _get_item(container, last) is None:
+        return
+    if change.after is not None:
+        container[last] = change.after
+    elif isinstance(container, dict):
+        del container[last]
+
+
+def _get_item(container: Any, key: str | int) -> Any:
+    """Return the item of a mapping or list; None if there is none."""
+    try:
+        return container[key]
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def break_observed_nodes(
+    server: Server,
+    observed_nodes: Mapping[str, ObservedNodes],
+    owners: Mapping[str, Owner],
+    fleet: FleetState,
+) -> frozenset[tuple[str, str, str]]:
+    """Break the emulator's nodes in place of failed or missing ones, and return which.
+
+    Nodes may have other names on the emulator: then the last ones of the same owner are broken.
+    """
+    broken: set[tuple[str, str, str]] = set()
+    for urn, nodes in observed_nodes.items():
+        owner = owners.get(urn)
+        names = sorted(name for *key, name in fleet.nodes if tuple(key) == owner)
+        count = len(set(nodes.failed)) + max(0, len(names) - nodes.count)
+        if owner is None or not count:
+            continue
+        failed = [name for name in names if name in nodes.failed]
+        others = [name for name in names if name not in nodes.failed]
+        for name in [*failed, *reversed(others)][:count]:
+            break_node(server, *owner, name)
+            broken.add((*owner, name))
+    return frozenset(broken)
+
+
+def describe_drift(drift: Iterable[ResourceDrift]) -> Iterator[str]:
+    """Yield what the refresh of the plan has found, in words: clusters.train: num_gpus is 8."""
+    for item in drift:
+        facts = ["no longer exists"] if item.is_gone else []
+        facts += [
+            f"{change.path} is {change.after}"
+            for change in item.changes
+            if not (change.secret or change.after is None)
+        ]
+        if item.failed_nodes:
+            facts.append(f"broken: {', '.join(item.failed_nodes)}")
+        yield f"{get_address(type_of(item.urn), item.urn)}: {', '.join(facts) or 'changed'}"
+
+
+def start_known_jobs(server: Server, plan: Plan) -> Iterator[StartedJob]:
+    """Start the jobs that a scheduler has reported for the plan, on nodes of the same clusters."""
+    objects = list_objects(server).get("together", {}).get("clusters", ())
+    names = {item["name"] for item in objects}
+    for change in plan.changes:
+        if change.leaving is None or not names:
+            continue
+        for node in change.leaving.busy:
+            cluster = node.name.rsplit("-worker-", 1)[0]
+            for job in node.jobs:
+                if cluster in names:
+                    yield start_job(server, cluster, node.name, job.name)
+
+
+_PAID_KINDS: Final = ("clusters", "volumes")
+"""Kinds of the emulator's objects that cost money, and have the ids of resources."""
+
+
+def find_unknown_objects(
+    objects: Mapping[str, Mapping[str, Sequence[Mapping[str, str]]]], known_ids: Collection[str]
+) -> frozenset[str]:
+    """Return platform, kind and name of each cluster and volume whose id is not among `known_ids`.
+
+    `objects` have id, name and status, by platform and kind. Those that are being deleted do not
+    count.
+    """
+    return frozenset(
+        f"{platform} {kind.removesuffix('s')} {item['name']}"
+        for platform, kinds in objects.items()
+        for kind in _PAID_KINDS
+        for item in kinds.get(kind, ())
+        if item["id"] not in known_ids and not item["status"].lower().startswith("delet")
+    )

@@ -117,9 +117,8 @@ def _describe_moment(learned: LearnedPlan, point: Point) -> str:
 
 def _list_no_capacity(learned: LearnedPlan) -> Iterator[HazardPlay]:
     for group, point in _list_creates(learned):
-        description = (
-            f"no capacity for {learned.format_address(point)}{_describe_moment(learned, point)}"
-        )
+        moment = _describe_moment(learned, point)
+        description = f"no capacity for {learned.format_address(point)}{moment}"
         yield _play(HazardKind.NO_CAPACITY, description, group, point)
 
 
@@ -133,9 +132,8 @@ def _list_quotas(learned: LearnedPlan) -> Iterator[HazardPlay]:
 
 def _list_never_ready(learned: LearnedPlan) -> Iterator[HazardPlay]:
     for group, point in _list_creates(learned):
-        description = (
-            f"what {point.method} starts for {learned.format_address(point)} never becomes ready"
-        )
+        address = learned.format_address(point)
+        description = f"what {point.method} starts for {address} never becomes ready"
         yield _play(HazardKind.NEVER_READY, description, group, point)
 
 
@@ -172,12 +170,8 @@ def _list_rate_limits(learned: LearnedPlan) -> Iterator[HazardPlay]:
 
 def _list_slow_platform(learned: LearnedPlan) -> Iterator[HazardPlay]:
     if learned.groups:
-        yield HazardPlay(
-            Hazard(
-                kind=HazardKind.SLOW_PLATFORM,
-                description=f"everything takes {SLOWNESS:g} times as long on the platform",
-            )
-        )
+        description = f"everything takes {SLOWNESS:g} times as long on the platform"
+        yield HazardPlay(Hazard(kind=HazardKind.SLOW_PLATFORM, description=description))
 
 
 def _list_no_credit(learned: LearnedPlan) -> Iterator[HazardPlay]:
@@ -206,9 +200,8 @@ def _list_node_failures(learned: LearnedPlan) -> Iterator[HazardPlay]:
         group, point = points[len(points) // 2]
         working = learned.list_working_nodes(point, owner)
         if working:
-            description = (
-                f"node {working[0]} of {learned.format_address(point)} fails during its update"
-            )
+            address = learned.format_address(point)
+            description = f"node {working[0]} of {address} fails during its update"
             play = _play(HazardKind.NODE_FAILURE, description, group, point, "after")
             yield replace(play, owner=owner, node=working[0])
 
@@ -298,15 +291,14 @@ class HazardInjector:
         if kind is HazardKind.SLOW_PLATFORM:
             self._add_fault(slow=SLOWNESS, count=None)
         elif kind is HazardKind.JOB_STARTS and self.play.owner is not None:
-            self.jobs.append(
-                start_job(self.server, self.play.owner[1], self.play.node, STARTED_JOB)
-            )
+            job = start_job(self.server, self.play.owner[1], self.play.node, STARTED_JOB)
+            self.jobs.append(job)
 
     def end(self) -> None:
         """End the hazard: capacity, quota and credit are there again."""
         send_control(self.server, "DELETE", "faults", None)
         if self.play.hazard.kind is HazardKind.NO_CREDIT:
-            self._set_credit(is_exhausted=False)
+            _set_credit(self.server, is_exhausted=False)
             self.recorder.excused.clear()
 
     def build_interruption(self) -> Interruption:
@@ -320,11 +312,9 @@ class HazardInjector:
                 self._is_met = True
                 self._trigger_hazard(point)
 
-        return (
-            Interruption(before=trigger_at_point)
-            if self.play.when == "before"
-            else Interruption(after=trigger_at_point)
-        )
+        if self.play.when == "before":
+            return Interruption(before=trigger_at_point)
+        return Interruption(after=trigger_at_point)
 
     def _trigger_hazard(self, point: Point) -> None:
         """Let the hazard happen now. Raises RequestLost for a lost request."""
@@ -344,7 +334,7 @@ class HazardInjector:
         elif kind is HazardKind.NEVER_READY:
             self._add_fault(method=point.method, stuck=True)
         elif kind is HazardKind.NO_CREDIT:
-            self._set_credit(is_exhausted=True)
+            _set_credit(self.server, is_exhausted=True)
             self.recorder.excused.update(self.excused)
         elif kind is HazardKind.NODE_FAILURE and self.play.owner is not None:
             self._break_node(self.play.owner, self.play.node)
@@ -360,10 +350,6 @@ class HazardInjector:
         after = self.recorder.read(self.server.clock.now())
         self.recorder.excused[owner] = state.working.get(owner, 0) - after.working.get(owner, 0)
 
-    def _set_credit(self, *, is_exhausted: bool) -> None:
-        for platform in _PLATFORMS_WITH_CREDIT:
-            send_control(self.server, "POST", f"{platform}/credit", {"exhausted": is_exhausted})
-
     def _add_fault(self, **rule: Any) -> None:
         send_control(self.server, "POST", "faults", rule)
 
@@ -372,11 +358,15 @@ def find_credit_loss(
     server: Server, before: FleetState, recorder: FleetRecorder
 ) -> dict[Owner, int]:
     """Exhaust the credit now, and return the GPUs that stop by it, by owner."""
-    for platform in _PLATFORMS_WITH_CREDIT:
-        send_control(server, "POST", f"{platform}/credit", {"exhausted": True})
+    _set_credit(server, is_exhausted=True)
     after = recorder.read(server.clock.now())
     return {
         owner: gpus - after.working.get(owner, 0)
         for owner, gpus in before.working.items()
         if gpus > after.working.get(owner, 0)
     }
+
+
+def _set_credit(server: Server, *, is_exhausted: bool) -> None:
+    for platform in _PLATFORMS_WITH_CREDIT:
+        send_control(server, "POST", f"{platform}/credit", {"exhausted": is_exhausted})

@@ -16,7 +16,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal, UnplayedHazard
 from gpuform.stacks.engine.urn import get_stack_and_project, is_urn
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
-from gpuform.stacks.rehearsing.drift import describe_drift
+from gpuform.stacks.rehearsing.fleet import describe_drift
 from gpuform.stacks.rehearsing.sealed_states import (
     PlannedStack,
     RehearsalOptions,
@@ -63,9 +63,8 @@ def rehearse(
     _check_plan(stack, plan)
     if not plan.has_changes:
         # Nothing is sent, so that nothing can go wrong.
-        return _build_rehearsal(
-            plan, options, [ShareReport({-1: HazardOutcome(hazard=UNDISTURBED)})]
-        )
+        undisturbed = HazardOutcome(hazard=UNDISTURBED)
+        return _build_rehearsal(plan, options, [ShareReport({-1: undisturbed})])
     return _play_plans([PlannedStack(stack, plan)], plan, options, f"stack {plan.stack}")
 
 
@@ -85,11 +84,9 @@ def rehearse_together(
         _check_plan(item.stack, item.plan)
     plans = [item.plan for item in stacks]
     changes = [change for plan in plans for change in plan.changes]
+    drift = tuple(drift for plan in plans for drift in plan.drift)
     merged_plan = Plan.from_changes("", "", changes).model_copy(
-        update={
-            "operation": plans[0].operation,
-            "drift": tuple(drift for plan in plans for drift in plan.drift),
-        }
+        update={"operation": plans[0].operation, "drift": drift}
     )
     return _play_plans(stacks, merged_plan, options, "the stacks together")
 

@@ -298,7 +298,7 @@ class PlanPlayer:
         flags: tuple[str, ...] = ()
         for _attempt in range(2):
             changes = {"skip_preview": True, **({"replace": flags} if flags else {})}
-            mending = self._make_runs(self.runs, recorder, Interruption(), changes)
+            mending = self._make_runs(recorder, Interruption(), changes)
             if played.mended_by is None:
                 played.mending_errors, played.pending = mending.errors, mending.made
             played.mended_by = "".join(f" --replace {name}" for name in flags)
@@ -319,15 +319,13 @@ class PlanPlayer:
     def _has_working_gpus(self, recorder: FleetRecorder, names: Sequence[str]) -> bool:
         """Return True if one of the resources has GPUs at work, which a replacement removes."""
         owners = {owner for _, owner in recorder.samples[-1].working}
-        resources = self.list_resources()
-        values = {
-            str(value)
-            for resource in resources
+        values = (
+            value
+            for resource in self.list_resources()
             if name_of(resource.urn) in names
             for value in resource.outputs.values()
-            if isinstance(value, str)
-        }
-        return bool(owners & values)
+        )
+        return any(isinstance(value, str) and value in owners for value in values)
 
     def list_resources(self) -> list[ResourceState]:
         """Return the resources in the states of all stacks."""
@@ -369,16 +367,13 @@ class PlanPlayer:
         first = PlayedRun("succeeded", (), recorder.samples, self.server.clock.now())
         if self.first_targets:
             targets = {**changes, "skip_preview": True, "target": self.first_targets}
-            first = self._make_runs(self.runs, recorder, interruption, targets, learns=learns)
+            first = self._make_runs(recorder, interruption, targets, learns=learns)
             if first.ending != "succeeded":
                 return first
-        return self._make_runs(
-            self.runs, recorder, interruption, changes, learns=learns, first=first
-        )
+        return self._make_runs(recorder, interruption, changes, learns=learns, first=first)
 
     def _make_runs(
         self,
-        runs: Sequence[StackRun],
         recorder: FleetRecorder,
         interruption: Interruption,
         changes: Mapping[str, Any],
@@ -392,7 +387,7 @@ class PlanPlayer:
         returned alone: nothing is known about its plan.
         """
         total, failed = first, set[str]()
-        for run in runs:
+        for run in self.runs:
             if run.dependencies & failed:
                 failed.add(run.name)
                 continue
@@ -405,7 +400,7 @@ class PlanPlayer:
                 requests_before=0 if total is None else total.requests,
             )
             if played.plan is None and not changes["skip_preview"]:
-                prefix = f"{run.name}: " if len(runs) > 1 else ""
+                prefix = f"{run.name}: " if len(self.runs) > 1 else ""
                 return replace(played, errors=[f"{prefix}{error}" for error in played.errors])
             if played.ending != "succeeded":
                 failed.add(run.name)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final
 
 import httpx
@@ -78,6 +79,9 @@ def format_address(type_: str, urn: str, *, with_stack: bool) -> str:
 _DELETING_OPS: Final = (Op.DELETE, Op.DELETE_REPLACED, Op.DISCARD_REPLACED)
 
 
+_SORT_KEY: Final = attrgetter("group", "urn", "number")
+
+
 @dataclass(frozen=True, slots=True)
 class PointGroup:
     """Points of one kind of change, in their order, of which `chosen` are played."""
@@ -101,19 +105,15 @@ def group_points(
         limit: at least 2.
     """
     groups: dict[tuple[str, str, str, str], list[Point]] = {}
-    for point in sorted(points, key=_get_sort_key):
+    for point in sorted(points, key=_SORT_KEY):
         groups.setdefault(point.group, []).append(point)
     result = []
     for members in groups.values():
         largest = sorted(members, key=lambda point: -count_gpus(point.urn))
         # A dict, for a point may be first, last and largest at once.
         chosen = list(dict.fromkeys([members[0], largest[0], members[-1], *largest]))[:limit]
-        result.append(PointGroup(members, sorted(chosen, key=_get_sort_key)))
+        result.append(PointGroup(members, sorted(chosen, key=_SORT_KEY)))
     return result
-
-
-def _get_sort_key(point: Point) -> tuple[tuple[str, ...], str, int]:
-    return point.group, point.urn, point.number
 
 
 class RequestLost(httpx.ReadError):
@@ -218,11 +218,8 @@ class RequestObserver:
         if target is None or number != target.number:
             return True
         urn = self._step[0] if self._step is not None else ""
-        self.has_met_target = (urn, request.method, request.url.path) == (
-            target.urn,
-            target.method,
-            target.path,
-        )
+        sent = (urn, request.method, request.url.path)
+        self.has_met_target = sent == (target.urn, target.method, target.path)
         return self.has_met_target
 
     def _add_point(self, number: int, request: httpx.Request) -> None:
@@ -312,7 +309,9 @@ class LearnedPlan:
 
     def list_stack_ends(self) -> list[tuple[Point, Point]]:
         """Return the last request of each stack with the first one of the next stack."""
-        points = sorted((p for group in self.groups for p in group.points), key=_get_number)
+        points = sorted(
+            (p for group in self.groups for p in group.points), key=attrgetter("number")
+        )
         return [
             (point, following)
             for point, following in pairwise(points)
@@ -327,7 +326,9 @@ class LearnedPlan:
         first.
         """
         replaced: set[str] = set()
-        for point in sorted((p for group in self.groups for p in group.points), key=_get_number):
+        for point in sorted(
+            (p for group in self.groups for p in group.points), key=attrgetter("number")
+        ):
             if point.op is Op.DELETE or (point.op is Op.DELETE_REPLACED and point.urn in replaced):
                 return True
             if point.op is Op.CREATE_REPLACEMENT:
@@ -343,10 +344,6 @@ class LearnedPlan:
             for group in self.groups
             for other in group.points
         )
-
-
-def _get_number(point: Point) -> int:
-    return point.number
 
 
 def find_owners(resources: Sequence[ResourceState], owners: set[Owner]) -> dict[str, Owner]:

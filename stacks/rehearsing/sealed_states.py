@@ -31,7 +31,7 @@ from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.options import RunOptions, convert_outputs
 from gpuform.stacks.operations.transfer import export_deployment
-from gpuform.stacks.rehearsing.drift import ObservedNodes, apply_drift, list_observed_nodes
+from gpuform.stacks.rehearsing.fleet import ObservedNodes, apply_drift, list_observed_nodes
 from gpuform.stacks.rehearsing.worker import LaterStack, RehearsalSpec
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.testing.case_run import CaseRunSpec
@@ -109,15 +109,14 @@ def _seal_stack(
     folder.mkdir()
     stack, plan, state_file = item.stack, item.plan, folder / "state.json"
     has_state = _write_sealed_state(stack, state_file, chosen, plan.drift)
-    references = _read_references(stack, plan)
+    names = [name.removeprefix("organization/") for name in plan.stack_references]
+    references = {name: _read_outputs(stack, name) for name in names}
     required, dependents = _write_other_states(stack, folder, references, played)
     project = stack.workspace.project
     inputs = CaseInputs(
         stack=stack.name,
         secrets=_build_secret_placeholders(stack),
-        stack_references={
-            name: outputs for name, outputs in references.items() if name not in played
-        },
+        stack_references={name: references[name] for name in names if name not in played},
     )
     run_options = _build_run_options(plan, options, project.directory)
     if chosen is not None:
@@ -259,19 +258,16 @@ def _write_sealed_state(
 
     With `chosen`, only these resources are written, and those that they need.
     """
-    deployment = _drop_ciphertexts(
-        # Not by `export_stack`: a rehearsal may be a part of an operation that runs already.
-        export_deployment(stack, lambda _warning: None, show_secrets=False)
-    )
-    if not deployment["deployment"].get("resources"):
+    # Not by `export_stack`: a rehearsal may be a part of an operation that runs already.
+    exported = export_deployment(stack, lambda _warning: None, show_secrets=False)
+    document = _drop_ciphertexts(exported)
+    deployment = document["deployment"]
+    if not deployment.get("resources"):
         return False
-    deployment["deployment"]["resources"] = apply_drift(
-        deployment["deployment"]["resources"], drift
-    )
+    deployment["resources"] = apply_drift(deployment["resources"], drift)
     if chosen is not None:
-        resources = _keep_resources(deployment["deployment"]["resources"], chosen)
-        deployment["deployment"]["resources"] = resources
-    file.write_text(json.dumps(deployment), encoding="utf-8")
+        deployment["resources"] = _keep_resources(deployment["resources"], chosen)
+    file.write_text(json.dumps(document), encoding="utf-8")
     return True
 
 
@@ -341,12 +337,6 @@ def _build_secret_placeholders(stack: SelectedStack) -> dict[str, Any]:
         for key, value in settings.config.items()
         if is_secure(value)
     }
-
-
-def _read_references(stack: SelectedStack, plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return the outputs of the stacks that the plan reads, by PROJECT/STACK, without secrets."""
-    names = [name.removeprefix("organization/") for name in plan.stack_references]
-    return {name: _read_outputs(stack, name) for name in names}
 
 
 def _read_outputs(stack: SelectedStack, name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import gc
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,18 +34,20 @@ from gpuform.stacks.rehearsing.advice import (
     list_alternatives,
     write_alternative,
 )
-from gpuform.stacks.rehearsing.drift import ObservedNodes, break_observed_nodes
 from gpuform.stacks.rehearsing.fleet import (
     JOB_S,
     FleetRecorder,
     FleetState,
     FleetTarget,
+    ObservedNodes,
     Owner,
     StartedJob,
+    break_observed_nodes,
+    find_unknown_objects,
     list_ended_jobs,
     list_lost_data,
     measure_loss,
-    start_job,
+    start_known_jobs,
     sum_billed_hours,
 )
 from gpuform.stacks.rehearsing.hazards import (
@@ -227,7 +229,7 @@ class ShareRehearsal:
         if is_destroy:
             runs.reverse()
         failed_nodes = _break_nodes(spec, server, [run.selected for run in runs])
-        jobs = list(_start_known_jobs(server, spec.plan))
+        jobs = list(start_known_jobs(server, spec.plan))
         folder = spec.case.folder
         player = PlanPlayer(server, runs, folder, folder / "state", failed_nodes=failed_nodes)
         return cls(spec, server, player, jobs)
@@ -239,9 +241,7 @@ class ShareRehearsal:
             return ShareReport({}, failure=plan)
         plays = list_plays(self._learned, self.spec.kinds)
         shares = assign_shares(plays, self.spec.shares)
-        own = [
-            (number, play) for number, play in enumerate(plays) if shares[number] == self.spec.share
-        ]
+        own = [item for item in enumerate(plays) if shares[item[0]] == self.spec.share]
         outcomes = {-1: self._undisturbed_outcome}
         send(PlayProgress(0, len(own)))
         kills = self._take_kill_snapshots(own)
@@ -253,12 +253,12 @@ class ShareRehearsal:
     def play_undisturbed(self) -> Plan | str:
         """Play the plan undisturbed, and return the plan of its preview, or its errors as text."""
         self.player.restore(self.player.start)
-        resources = [*self._list_resources()]
+        resources = self.player.list_resources()
         undisturbed = self.player.play_undisturbed()
         if undisturbed.plan is None:
             return "\n".join(undisturbed.errors)
         self._undisturbed_run = undisturbed
-        resources += self._list_resources()
+        resources += self.player.list_resources()
         self._learned = self._build_learned_plan(undisturbed, undisturbed.plan, resources)
         # Side by side, changes that do not depend on a failed one would be under way already. But a
         # run that fails deletes nothing any more.
@@ -287,15 +287,8 @@ class ShareRehearsal:
             if not resource.delete:
                 self._inputs[resource.urn] = resource.inputs
         self._add_stack_dependencies()
-        learned = LearnedPlan(
-            changes,
-            (),
-            owners,
-            before,
-            after,
-            undisturbed.samples,
-            names_stacks=bool(self.spec.later),
-        )
+        names_stacks = bool(self.spec.later)
+        learned = LearnedPlan(changes, (), owners, before, after, undisturbed.samples, names_stacks)
         kinds_of_change = {point.group for point in undisturbed.points}
         limit = max(2, MOST_POINTS // max(1, len(kinds_of_change)))
         groups = group_points(undisturbed.points, learned.count_gpus, limit)
@@ -335,9 +328,8 @@ class ShareRehearsal:
             if new_outcome is None:
                 continue
             # The plan as it is must lose more in the same shortage: other places have GPUs in it.
-            if shortage and not has_less_loss(
-                self.play_worst(outcome.hazard, shortage), new_outcome
-            ):
+            worst = self.play_worst(outcome.hazard, shortage) if shortage else None
+            if worst is not None and not has_less_loss(worst, new_outcome):
                 continue
             advice.append(alternative.build_advice(new_outcome, self._command))
             if not new_outcome.has_losses:
@@ -367,17 +359,15 @@ class ShareRehearsal:
         if alternative.targets:
             return replace(self.player, first_targets=alternative.targets, folder=folder)
         owner = get_stack_and_project(alternative.urn)
-        runs = []
-        for run in self.player.runs:
-            workspace, name = run.selected.workspace, run.selected.name
-            if (name, workspace.project.name) == owner:
+        runs = [*self.player.runs]
+        for number, run in enumerate(runs):
+            workspace = run.selected.workspace
+            if (run.selected.name, workspace.project.name) == owner:
                 project = write_alternative(workspace.project, alternative, folder)
                 if project is None:
                     return None
                 selected = replace(run.selected, workspace=replace(workspace, project=project))
-                runs.append(replace(run, selected=selected))
-            else:
-                runs.append(run)
+                runs[number] = replace(run, selected=selected)
         return replace(self.player, runs=runs, folder=folder)
 
     def play_like(
@@ -423,12 +413,9 @@ class ShareRehearsal:
                 counterparts.append(self.play_hazard(play, kills))
             yield counterparts[number]
 
-    def _list_resources(self) -> Iterator[ResourceState]:
-        yield from self.player.list_resources()
-
     def _list_unknown_objects(self) -> frozenset[str]:
         """Return the clusters and volumes on the emulator that the state does not have."""
-        known_ids = {resource.id for resource in self._list_resources() if resource.id}
+        known_ids = {resource.id for resource in self.player.list_resources() if resource.id}
         return find_unknown_objects(list_objects(self.server), known_ids)
 
     def _take_kill_snapshots(self, plays: Sequence[tuple[int, HazardPlay]]) -> KillSnapshots:
@@ -551,27 +538,6 @@ def _break_nodes(
     return broken
 
 
-_PAID_KINDS: Final = ("clusters", "volumes")
-"""Kinds of the emulator's objects that cost money, and have the ids of resources."""
-
-
-def find_unknown_objects(
-    objects: Mapping[str, Mapping[str, Sequence[Mapping[str, str]]]], known_ids: Collection[str]
-) -> frozenset[str]:
-    """Return platform, kind and name of each cluster and volume whose id is not among `known_ids`.
-
-    `objects` have id, name and status, by platform and kind. Those that are being deleted do not
-    count.
-    """
-    return frozenset(
-        f"{platform} {kind.removesuffix('s')} {item['name']}"
-        for platform, kinds in objects.items()
-        for kind in _PAID_KINDS
-        for item in kinds.get(kind, ())
-        if item["id"] not in known_ids and not item["status"].lower().startswith("delet")
-    )
-
-
 def assign_shares(plays: Sequence[HazardPlay], shares: int) -> list[int]:
     """Return the share of each play, with all plays of one resource in the same share.
 
@@ -594,17 +560,3 @@ def _find_outage(kind: HazardKind) -> float:
     if kind is HazardKind.JOB_STARTS:
         return JOB_S
     return OUTAGE_S if kind in OUTAGES else 0.0
-
-
-def _start_known_jobs(server: Server, plan: Plan) -> Iterator[StartedJob]:
-    """Start the jobs that a scheduler has reported for the plan, on nodes of the same clusters."""
-    objects = list_objects(server).get("together", {}).get("clusters", ())
-    names = {item["name"] for item in objects}
-    for change in plan.changes:
-        if change.leaving is None or not names:
-            continue
-        for node in change.leaving.busy:
-            cluster = node.name.rsplit("-worker-", 1)[0]
-            for job in node.jobs:
-                if cluster in names:
-                    yield start_job(server, cluster, node.name, job.name)

@@ -7,15 +7,16 @@ import pytest
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange, ResourceDrift
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.rehearsing import drift as drift_module
-from gpuform.stacks.rehearsing.drift import (
+from gpuform.stacks.rehearsing import fleet as drift_module
+from gpuform.stacks.rehearsing.fleet import (
+    FleetState,
     ObservedNodes,
+    Owner,
     apply_drift,
     break_observed_nodes,
     describe_drift,
     list_observed_nodes,
 )
-from gpuform.stacks.rehearsing.fleet import FleetState, Owner
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 TRAIN = f"urn:pulumi:dev::demo::{TYPE}::train"

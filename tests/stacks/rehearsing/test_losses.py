@@ -12,11 +12,11 @@ from gpuform.stacks.rehearsing.fleet import (
     FleetState,
     FleetTarget,
     Owner,
+    find_unknown_objects,
     list_lost_data,
     measure_loss,
     sum_billed_hours,
 )
-from gpuform.stacks.rehearsing.worker import find_unknown_objects
 
 A: Owner = ("together", "a")
 B: Owner = ("together", "b")
