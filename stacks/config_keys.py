@@ -25,7 +25,7 @@ from gpuform.stacks.engine.project import (
     is_secure,
     matches_type,
 )
-from gpuform.stacks.notify.rules import FILE, read_rules
+from gpuform.stacks.notify import FILE, read_rules
 from gpuform.stacks.topology.configuration import format_encryption_hint, resolve_config
 from gpuform.stacks.topology.declarations import ConfigVariable
 

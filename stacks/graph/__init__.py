@@ -1,5 +1,5 @@
 """Draw stacks as diagrams: their resources, containment, and dependencies.
 
-`nodes` builds the nodes, `arranging` puts them into boxes, and `diagrams` and `page` render the
-drawing. `gpuform graph` calls this package.
+`arranging` builds the nodes and puts them into boxes, `drawing` renders them. `gpuform graph` calls
+this package.
 """

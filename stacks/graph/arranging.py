@@ -1,15 +1,236 @@
-"""Arrange the nodes of a diagram in boxes, and merge like nodes where there are too many.
+"""Build the nodes of a diagram, arrange them in boxes, and merge like nodes where there are many.
 
-`gpuform graph` calls `build_drawing`; `diagrams` and `page` draw the result.
+`gpuform graph` builds nodes from a state or a plan, with the fabrics that resources share, and
+calls `build_drawing`; `drawing` renders the result. Secrets are never included.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from gpuform.stacks.graph.nodes import GraphNode
+from gpuform.providers.catalog import Summary, summarize_resource
+from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.safe_text import MASK
+from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
+from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, is_noise, is_urn, name_of
+from gpuform.stacks.review.value_text import counted, short_type, to_display_value
+
+_CLUSTER_PARTS: Final = ("GpuNode", "NodePool")
+"""Kinds that are drawn inside the cluster they belong to."""
+_OTHER_PLATFORM: Final = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """Hold one resource, or one fabric that resources share.
+
+    `type` is short (`together:Cluster`). `parent` and `dependencies` are keys of other nodes;
+    `action` is what a plan does to the resource, None without a plan.
+    """
+
+    key: str
+    type: str
+    name: str
+    facts: tuple[str, ...] = ()
+    gpus: int = 0
+    parent: str = ""
+    dependencies: frozenset[str] = field(default_factory=frozenset)
+    action: PlanAction | None = None
+
+    @property
+    def platform(self) -> str:
+        """Return the name of the outermost box around the node."""
+        if self.type == short_type(MODULE_TYPE):
+            return "modules"
+        platform, separator, _ = self.type.partition(":")
+        return platform if platform and separator and platform != "dynamic" else _OTHER_PLATFORM
+
+    @property
+    def is_resource(self) -> bool:
+        """Return True for a resource of the stack, False for a fabric known by name only."""
+        return is_urn(self.key)
+
+    @property
+    def kind(self) -> str:
+        """Return the last part of the type: `Cluster` of `together:Cluster`."""
+        return self.type.rpartition(":")[2]
+
+
+def build_state_nodes(entries: Iterable[ResourceState]) -> list[GraphNode]:
+    """Build the nodes of a state. Old objects that wait for their deletion are left out."""
+    live = [entry for entry in entries if _is_shown(entry)]
+    return _connect_nodes([_build_entry_node(entry) for entry in live], _map_fabrics(live))
+
+
+def build_plan_nodes(plan: Plan, entries: Iterable[ResourceState] = ()) -> list[GraphNode]:
+    """Build the nodes of a plan with the planned actions, and the nodes of unchanged resources.
+
+    `entries` are the entries of the state, which a plan read from JSON does not contain.
+    """
+    live = {e.urn: e for e in entries if _is_shown(e)}
+    nodes: dict[str, GraphNode] = {}
+    for change in plan.changes:
+        if not _is_hidden_type(change.type):
+            nodes.setdefault(change.urn, _build_change_node(change, live.get(change.urn)))
+    # A preview's JSON leaves out what stays as it is.
+    for urn, entry in live.items():
+        nodes.setdefault(urn, _build_entry_node(entry))
+    fabrics = _map_fabrics(live.values())
+    for change in plan.changes:
+        for planned in change.changes:
+            if planned.path == _FABRIC and isinstance(planned.after, str):
+                # A planned fabric comes before the current one.
+                fabrics[change.urn] = planned.after
+    return _connect_nodes(list(nodes.values()), fabrics)
+
+
+def _is_shown(entry: ResourceState) -> bool:
+    """Return False for an old object before its deletion, and for a type left out of diagrams."""
+    return not (entry.delete or entry.pending_replacement or _is_hidden_type(entry.type))
+
+
+def _is_hidden_type(type_: str) -> bool:
+    """Return True for the stack, providers and stack references: the diagram leaves them out."""
+    return is_noise(type_) or type_ == STACK_REFERENCE_TYPE
+
+
+def _build_entry_node(entry: ResourceState) -> GraphNode:
+    """Build the node of a resource in the state.
+
+    Its facts are region, GPU type, GPUs, state, `not ready` and `protected`, as far as known. The
+    parent is not among the dependencies.
+    """
+    type_, values = short_type(entry.type), _get_values(entry)
+    platform, _, kind = type_.partition(":")
+    summary = summarize_resource(platform, kind, values) if values else Summary()
+    facts = (
+        *_find_location(values),
+        counted(summary.gpus, "GPU") if summary.gpus else "",
+        summary.state,
+        "not ready" if summary.ready is False else "",
+        "protected" if entry.protect else "",
+    )
+    return GraphNode(
+        key=entry.urn,
+        type=type_,
+        name=name_of(entry.urn),
+        facts=tuple(fact for fact in facts if fact),
+        gpus=summary.gpus,
+        parent=entry.parent,
+        # The parent is drawn around the node, without an arrow.
+        dependencies=frozenset(find_dependency_urns(entry, provider=False) - {entry.parent}),
+    )
+
+
+def _build_change_node(change: ResourceChange, entry: ResourceState | None) -> GraphNode:
+    """Build the node of a planned change, with the planned values.
+
+    A deleted or unchanged resource has the current values of its `entry`.
+    """
+    if entry is not None and change.action in (PlanAction.DELETE, PlanAction.SAME):
+        return replace(_build_entry_node(entry), action=change.action)
+    values = {planned.path: planned.after for planned in change.changes if not planned.secret}
+    facts = [*_find_location({**(_get_values(entry) if entry else {}), **values})]
+    facts += [f"-{counted(change.gpus_removed, 'GPU')}"] if change.gpus_removed else []
+    facts += [f"+{counted(change.gpus_added, 'GPU')}"] if change.gpus_added else []
+    return GraphNode(
+        key=change.urn,
+        type=short_type(change.type),
+        name=change.name,
+        facts=tuple(fact for fact in facts if fact),
+        gpus=(change.gpus_added or 0) - (change.gpus_removed or 0),
+        parent=change.parent,
+        # A preview's JSON has no dependencies.
+        dependencies=frozenset(
+            change.dependencies or (find_dependency_urns(entry, provider=False) if entry else ())
+        ),
+        action=change.action,
+    )
+
+
+def _get_values(entry: ResourceState) -> dict[str, Any]:
+    """Return the outputs of an entry, with declared inputs in place of missing outputs."""
+    return {**_get_public_values(entry.inputs), **_get_public_values(entry.outputs)}
+
+
+def _get_public_values(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties as plain values, without secrets."""
+    # The SDK stores the code of a dynamic resource under this key.
+    own = {key: value for key, value in properties.items() if key != "__provider"}
+    return {key: value for key, value in to_display_value(own).items() if value != MASK}
+
+
+def _find_location(values: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the region and the GPU type in a resource's values; each empty if unknown."""
+    region = _find_text(values, "region") or _find_text(values, "region_id")
+    return region, _find_text(values, "gpu_type")
+
+
+def _find_text(values: Mapping[str, Any], name: str) -> str:
+    """Return the named value if it is an unmasked text, or ""."""
+    value = values.get(name)
+    return value if isinstance(value, str) and value != MASK else ""
+
+
+_FABRIC: Final = "cluster_fabric_name"
+
+
+def _map_fabrics(entries: Iterable[ResourceState]) -> dict[str, str]:
+    """Return the declared fabric of each resource, by URN."""
+    return {
+        entry.urn: fabric
+        for entry in entries
+        if (fabric := _find_text(_get_public_values(entry.inputs), _FABRIC))
+    }
+
+
+def _connect_nodes(nodes: list[GraphNode], fabrics: Mapping[str, str]) -> list[GraphNode]:
+    """Return the nodes with their parents set, and a further node for each named fabric.
+
+    A resource on a fabric depends on the fabric's node. `fabrics` maps URNs to names of fabrics.
+    Dependencies on resources without a node are removed.
+    """
+    by_key = {node.key: node for node in nodes}
+    # A fabric that is a resource of the stack is drawn as this resource.
+    fabric_keys = {
+        (node.platform, fabrics[node.key]): node.key
+        for node in nodes
+        if node.kind == "Fabric" and node.key in fabrics
+    }
+    connected: dict[str, GraphNode] = {}
+    for node in nodes:
+        fabric = fabrics.get(node.key)
+        dependencies = {key for key in node.dependencies if key in by_key}
+        if fabric and node.kind != "Fabric":
+            new_key = f"fabric {node.platform} {fabric}"
+            key = fabric_keys.setdefault((node.platform, fabric), new_key)
+            if key not in by_key:
+                connected.setdefault(key, GraphNode(key, f"{node.platform}:Fabric", fabric))
+            dependencies.add(key)
+        parent = node.parent if node.parent in by_key else _find_cluster(node, by_key)
+        connected[node.key] = replace(
+            node, parent=parent, dependencies=frozenset(dependencies - {parent})
+        )
+    return list(connected.values())
+
+
+def _find_cluster(node: GraphNode, by_key: Mapping[str, GraphNode]) -> str:
+    """Return the key of the cluster that a node pool or GPU node depends on.
+
+    Returns "" for other kinds, and for a part of several clusters or of none.
+    """
+    if node.kind not in _CLUSTER_PARTS:
+        return ""
+    clusters = [
+        key
+        for key in node.dependencies
+        if key in by_key and by_key[key].type == f"{node.platform}:Cluster"
+    ]
+    # A part of several clusters is drawn inside none.
+    return clusters[0] if len(clusters) == 1 else ""
+
 
 MAX_SHAPES: Final = 60
 """More shapes than this nobody takes in at once."""
@@ -19,15 +240,10 @@ _MAX_DEPTH: Final = 8
 """Levels of boxes inside each other; deeper nodes are drawn beside their parent."""
 
 _KINDS: Final = (
-    "Cluster",
-    "NodePool",
-    "GpuNode",
-    "Fabric",
-    "SharedVolume",
-    "VolumeClaim",
-    "Certification",
-    "HealthGate",
+    *("Cluster", "NodePool", "GpuNode", "Fabric"),
+    *("SharedVolume", "VolumeClaim", "Certification", "HealthGate"),
 )
+"""The order of kinds inside a box."""
 
 
 @dataclass(slots=True, eq=False)
@@ -135,12 +351,8 @@ def build_multi_stack_drawing(
         for dependency in part.dependencies
         if dependency in boxes and dependency != part.name
     ]
-    return Drawing(
-        title,
-        list(boxes.values()),
-        arrows,
-        [node for stack_nodes in ordered for node in stack_nodes],
-    )
+    all_nodes = [node for stack_nodes in ordered for node in stack_nodes]
+    return Drawing(title, list(boxes.values()), arrows, all_nodes)
 
 
 def _group_stacks(stacks: Sequence[Sequence[GraphNode]], max_shapes: int) -> list[dict[str, int]]:
@@ -149,7 +361,7 @@ def _group_stacks(stacks: Sequence[Sequence[GraphNode]], max_shapes: int) -> lis
     The rule is the finest with at most `max_shapes` groups, or else the coarsest.
     """
     groups_by_stack: list[dict[str, int]] = []
-    for rule in (_keep_single, _merge_parts, _merge_many, _merge_all):
+    for rule in _MERGE_RULES:
         groups_by_stack = [assign_group_numbers(nodes, rule(nodes)) for nodes in stacks]
         # The first rule that is coarse enough keeps most detail.
         if sum(len(set(groups.values())) for groups in groups_by_stack) <= max_shapes:
@@ -161,43 +373,29 @@ SimilarityKey = Callable[[GraphNode, bool], Hashable]
 """Returns what nodes of one shape have in common; the second argument: it has contents."""
 
 
-def _keep_single(_nodes: Sequence[GraphNode]) -> SimilarityKey:
-    """Return the key of the finest rule: no nodes are merged."""
-    return lambda thing, _holds: thing.key
-
-
-def _merge_parts(_nodes: Sequence[GraphNode]) -> SimilarityKey:
-    """Return a key for merging nodes of one type, action and dependencies.
-
-    Nodes with contents stay single.
-    """
-    return _get_part_key
-
-
-def _merge_all(_nodes: Sequence[GraphNode]) -> SimilarityKey:
-    """Return the key of the coarsest rule: all nodes of one type and action are merged."""
-    return _get_type_key
-
-
-def _get_part_key(node: GraphNode, holds: bool) -> Hashable:
-    """Return a node's type, action and dependencies, or the key of a node with contents."""
-    return node.key if holds else (node.type, node.action, node.dependencies)
-
-
 def _merge_many(nodes: Sequence[GraphNode]) -> SimilarityKey:
     """Return a key for merging nodes of one type and parent, but only many of them."""
-    count = Counter((node.parent, _get_type_key(node, False)) for node in nodes)
+    count = Counter((node.parent, node.type, node.action) for node in nodes)
 
     def get_key(node: GraphNode, _holds: bool) -> Hashable:
-        common = _get_type_key(node, False)
-        return common if count[node.parent, common] > _MAX_SINGLE_NODES else node.key
+        is_one_of_many = count[node.parent, node.type, node.action] > _MAX_SINGLE_NODES
+        return (node.type, node.action) if is_one_of_many else node.key
 
     return get_key
 
 
-def _get_type_key(node: GraphNode, _holds: bool) -> Hashable:
-    """Return the type and the action of a node."""
-    return node.type, node.action
+_MERGE_RULES: Final[Sequence[Callable[[Sequence[GraphNode]], SimilarityKey]]] = (
+    # No nodes are merged.
+    lambda _nodes: lambda node, _holds: node.key,
+    # Nodes of one type, action and dependencies are merged; nodes with contents stay single.
+    lambda _nodes: (
+        lambda node, holds: node.key if holds else (node.type, node.action, node.dependencies)
+    ),
+    _merge_many,
+    # All nodes of one type and action are merged.
+    lambda _nodes: lambda node, _holds: (node.type, node.action),
+)
+"""What nodes are merged, the finest rule first."""
 
 
 def assign_group_numbers(
@@ -211,11 +409,8 @@ def assign_group_numbers(
     for node in nodes:
         for member in _iterate_outermost_first(node, by_key, group_numbers):
             # Nodes of different platforms or parents never merge.
-            group_key = (
-                member.platform,
-                group_numbers.get(member.parent),
-                get_similarity_key(member, member.key in holders),
-            )
+            similarity = get_similarity_key(member, member.key in holders)
+            group_key = (member.platform, group_numbers.get(member.parent), similarity)
             group_numbers[member.key] = numbers.setdefault(group_key, len(numbers))
     return group_numbers
 
@@ -248,7 +443,12 @@ class _ShapeNumbering:
         for node in nodes:
             members.setdefault(groups[node.key], []).append(node)
         boxes: dict[str, Shape] = {}
-        items = {group: self._create_shape(group_nodes) for group, group_nodes in members.items()}
+        # The numbers continue over all stacks of the drawing.
+        items = {
+            group: Shape(f"n{number}", group_nodes)
+            for number, (group, group_nodes) in enumerate(members.items(), self.items + 1)
+        }
+        self.items += len(items)
         outer_of = {
             group: groups[item.nodes[0].parent]
             for group, item in items.items()
@@ -258,10 +458,11 @@ class _ShapeNumbering:
             platform = item.nodes[0].platform
             if _is_shallow(group, outer_of):
                 outer = items[outer_of[group]]
+            elif platform in boxes:
+                outer = boxes[platform]
             else:
-                outer = boxes.get(platform) or boxes.setdefault(
-                    platform, self._create_box(platform)
-                )
+                self.boxes += 1
+                outer = boxes[platform] = Shape(f"p{self.boxes}", box=platform)
             outer.children.append(item)
         arrows = Counter(
             (groups[node.key], groups[dependency])
@@ -274,16 +475,6 @@ class _ShapeNumbering:
             Arrow(items[source], items[target], count) for (source, target), count in arrows.items()
         ]
         return list(boxes.values()), arrow_list
-
-    def _create_shape(self, nodes: Sequence[GraphNode]) -> Shape:
-        """Create a shape for the nodes with the next key: `n1`, `n2`."""
-        self.items += 1
-        return Shape(f"n{self.items}", nodes)
-
-    def _create_box(self, platform: str) -> Shape:
-        """Create an empty box for a platform with the next key: `p1`, `p2`."""
-        self.boxes += 1
-        return Shape(f"p{self.boxes}", box=platform)
 
 
 def _is_shallow(group: int, outer_of: Mapping[int, int]) -> bool:

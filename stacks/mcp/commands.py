@@ -97,19 +97,13 @@ class AgentCommandRunner:
         a guess of the secret, letter by letter.
         """
         secrets = _find_secrets(self._environ)
-        dropped_names = {
-            name for name in secrets if not (needs_platforms and _is_needed_to_ask(name))
-        }
-        kept_environ = {
-            name: value for name, value in self._environ.items() if name not in dropped_names
-        }
-        result = self._run(
-            folder.folder, arguments, {**kept_environ, **folder.environ, **(environ or {})}
-        )
+        dropped = {name for name in secrets if not (needs_platforms and _is_needed_to_ask(name))}
+        kept_environ = {k: value for k, value in self._environ.items() if k not in dropped}
+        final_environ = {**kept_environ, **folder.environ, **(environ or {})}
+        result = self._run(folder.folder, arguments, final_environ)
         # No platform and no backend gets the passphrase, so that none can return it.
-        kept_secrets = (
-            value for name, value in secrets.items() if name not in {*dropped_names, _PASSPHRASE}
-        )
+        dropped.add(_PASSPHRASE)
+        kept_secrets = (value for name, value in secrets.items() if name not in dropped)
         secret_parts = [_KEY_PREFIX.sub("", value, count=1) for value in kept_secrets]
         redactor = Redactor([part for part in secret_parts if len(part) >= _MIN_SECRET_LENGTH])
         return AgentCommandResult(
@@ -248,18 +242,15 @@ def run_simulation(
 def _build_answer(report: RunReport) -> Answer:
     """Build the answer of a tool from the report of a simulated run, with secret outputs masked."""
     plan, remaining_state = report.plan, report.final_state
+    changes = plan.changes if plan is not None else ()
+    actions = {get_address(change.type, change.urn): str(change.action) for change in changes}
+    cost = plan.cost if plan is not None else None
     facts: dict[str, Any] = {
         "ending": report.ending,
         "platform_time": format_duration(remaining_state.seconds),
-        "plan": {
-            get_address(change.type, change.urn): str(change.action) for change in plan.changes
-        }
-        if plan is not None
-        else None,
-        "gates": dict(get_verdicts(plan)),
-        "hourly_cost": dict(plan.cost.after.sum_hourly_costs())
-        if plan is not None and plan.cost
-        else {},
+        "plan": None if plan is None else actions,
+        "gates": get_verdicts(plan),
+        "hourly_cost": dict(cost.after.sum_hourly_costs()) if cost else {},
         "events_that_did_not_happen": _list_unplayed_events(report),
     }
     data = {
@@ -267,7 +258,7 @@ def _build_answer(report: RunReport) -> Answer:
         "warnings": list(report.warnings),
         "changes": [
             change.model_dump(mode="json", exclude_defaults=True)
-            for change in (plan.changes if plan is not None else ())
+            for change in changes
             if change.action != "same"
         ],
         "outputs": {
@@ -286,13 +277,9 @@ def _build_answer(report: RunReport) -> Answer:
 
 def _list_unplayed_events(report: RunReport) -> list[str]:
     """Describe each event of the case that did not happen, with the reason."""
-    late_events = [
-        f"event {number}: the run ended before this event" for number in report.pending_events
-    ]
-    return [
-        *late_events,
-        *(f"event {number}: {reason}" for number, reason in report.failed_events.items()),
-    ]
+    late = dict.fromkeys(report.pending_events, "the run ended before this event")
+    reasons = [*late.items(), *report.failed_events.items()]
+    return [f"event {number}: {reason}" for number, reason in reasons]
 
 
 def _build_placeholders(project: Project, stack: str) -> dict[str, str]:

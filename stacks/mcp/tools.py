@@ -18,7 +18,6 @@ from gpuform.providers.context import get_run_context
 from gpuform.providers.environment import KNOWN_SCHEDULERS_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.environment import find_schedulers
 from gpuform.schemas.errors import GpuformError
-from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.file import read_project_gates
@@ -125,11 +124,9 @@ class Tools:
             )
         arguments = ("state", "show", "--json", "--stack", stack, "--", name)
         result = self.commands.run(project.directory, *arguments)
-        return (
-            Answer(ok=True, data=result.parse_json())
-            if result.succeeded
-            else _build_failure(result)
-        )
+        if not result.succeeded:
+            return _build_failure(result)
+        return Answer(ok=True, data=result.parse_json())
 
     @_answer_errors
     def read_file(self, folder: str, path: str) -> Answer:
@@ -172,10 +169,9 @@ class Tools:
         for name in list_page_names():
             page_text = read_page(name).text
             if lowered_words and all(word in page_text.lower() for word in lowered_words):
-                excerpt_start = max(
-                    0, page_text.lower().find(lowered_words[0]) - _EXCERPT_LENGTH // 2
-                )
-                excerpts[name] = page_text[excerpt_start : excerpt_start + _EXCERPT_LENGTH]
+                found_at = page_text.lower().find(lowered_words[0])
+                start = max(0, found_at - _EXCERPT_LENGTH // 2)
+                excerpts[name] = page_text[start : start + _EXCERPT_LENGTH]
             # Agents pay for every character of an answer.
             if len(excerpts) == _MAX_PAGES:
                 break
@@ -231,11 +227,15 @@ class Tools:
         self._require_topology(project)
         stack = self._require_stack_name(stack)
         state = self._export_state(project, stack) if from_state else None
-        inputs = {"config": config, "secrets": secrets, "events": events, "run": run}
+        inputs: dict[str, Any] = {
+            "config": config,
+            "secrets": secrets,
+            "events": events,
+            "run": run,
+            "allow": allow,
+        }
         with self.projects.open_with_files(project, files or {}) as project_folder:
-            answer = run_simulation(
-                project, project_folder, stack, {**inputs, "allow": allow}, state
-            )
+            answer = run_simulation(project, project_folder, stack, inputs, state)
         # A program may read secrets from the environment; a topology cannot.
         return self._redact_answer(answer) if self.commands.runs_programs else answer
 
@@ -292,16 +292,8 @@ class Tools:
             project_folder, "review", name, "--format", "markdown", needs_platforms=False
         )
         digest = plan.basis.seal if plan.basis is not None else ""
-        command = (
-            "gpuform",
-            _get_command(plan),
-            "--stack",
-            stack,
-            "--plan",
-            name,
-            "--digest",
-            digest,
-        )
+        operation = "up" if plan.operation == "update" else plan.operation
+        command = ("gpuform", operation, "--stack", stack, "--plan", name, "--digest", digest)
         facts = {
             "plan": name,
             "digest": digest,
@@ -323,11 +315,8 @@ class Tools:
 
         A proposal may contact no others.
         """
-        inputs = [
-            resource.get("inputs")
-            for resource in _get_resources(self._export_stack(project, stack))
-        ]
-        return json.dumps(find_schedulers(inputs))
+        resources = _get_resources(self._export_stack(project, stack))
+        return json.dumps(find_schedulers([resource.get("inputs") for resource in resources]))
 
     def _export_stack(self, project: Project, stack: str) -> AgentCommandResult:
         """Run `gpuform stack export`, and return its result.
@@ -375,11 +364,6 @@ class Tools:
 def _get_resources(export_result: AgentCommandResult) -> list[dict[str, Any]]:
     """Return the resources in an exported state; empty if the state has none."""
     return (export_result.parse_json() or {}).get("deployment", {}).get("resources") or []
-
-
-def _get_command(plan: Plan) -> str:
-    """Return the gpuform command that applies the plan."""
-    return "up" if plan.operation == "update" else plan.operation
 
 
 def _build_failure(result: AgentCommandResult) -> Answer:

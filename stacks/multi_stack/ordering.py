@@ -28,7 +28,7 @@ from gpuform.stacks.multi_stack.reading import (
     select_by_name,
 )
 from gpuform.stacks.multi_stack.references import StackContents, StackUse, read_stack_contents
-from gpuform.stacks.notify.rules import check_rules
+from gpuform.stacks.notify import check_rules
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.planning import PlannedTopology
 

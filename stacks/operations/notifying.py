@@ -21,11 +21,11 @@ from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import get_user
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.notify.rules import Rule
-from gpuform.stacks.notify.sending import (
+from gpuform.stacks.notify import (
     STATE_EVENTS,
     Notifier,
     Occurrence,
+    Rule,
     Sender,
     build_repair_occurrence,
     count_reported,

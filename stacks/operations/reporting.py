@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuform.providers.context import get_run_context, is_exported, trace_run
 from gpuform.providers.errors import GpuformError
-from gpuform.stacks.notify.rules import has_rules_file, read_rules
+from gpuform.stacks.notify import has_rules_file, read_rules
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
 from gpuform.stacks.operations.runs.options import FinalState, ReportSubject, RunOptions, RunResult

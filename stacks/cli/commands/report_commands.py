@@ -191,7 +191,7 @@ def notify(test: bool) -> int:
       gpuform notify --test --stack prod
     """
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - not for help
-    from gpuform.stacks.notify.rules import FILE, read_rules  # noqa: PLC0415 - as above
+    from gpuform.stacks.notify import FILE, read_rules  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.notifying import describe_rules, send_test_messages  # noqa: PLC0415
 
     with open_session() as session:

@@ -321,8 +321,11 @@ def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: in
         EngineError: the plan's preview failed, or the file is not a plan.
         FileError: the file cannot be read.
     """
-    from gpuform.stacks.graph.arranging import build_drawing  # noqa: PLC0415 - not for help
-    from gpuform.stacks.graph.nodes import build_plan_nodes, build_state_nodes  # noqa: PLC0415
+    from gpuform.stacks.graph.arranging import (  # noqa: PLC0415
+        build_drawing,
+        build_plan_nodes,
+        build_state_nodes,
+    )
     from gpuform.stacks.review.plan_files import read_plan  # noqa: PLC0415 - as above
 
     if plan_file is None:
@@ -349,8 +352,11 @@ def _build_workspace_drawing(
     """
     from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
-    from gpuform.stacks.graph.arranging import StackPart, build_multi_stack_drawing  # noqa: PLC0415
-    from gpuform.stacks.graph.nodes import build_state_nodes  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.arranging import (  # noqa: PLC0415
+        StackPart,
+        build_multi_stack_drawing,
+        build_state_nodes,
+    )
 
     problems = Diagnostics()
     chosen_stacks = choose_stacks(session, filters, problems)
@@ -428,10 +434,10 @@ def _read_planned_state(session: Session, plan: "Plan") -> list["ResourceState"]
 def _render_drawing(drawing: "Drawing", form: str, session: Session) -> str:
     """Return the drawing as text of the format; warn of one too large for Mermaid."""
     if form == "html":
-        from gpuform.stacks.graph.page import render_page  # noqa: PLC0415 - not for help
+        from gpuform.stacks.graph.drawing import render_page  # noqa: PLC0415 - not for help
 
         return render_page(drawing)
-    from gpuform.stacks.graph.diagrams import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.drawing import (  # noqa: PLC0415 - as above
         is_within_limits,
         render_dot,
         render_json,

@@ -78,7 +78,7 @@ def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
     """Check the files, or the project's topology, and the gates; return the exit code."""
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
     from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
-    from gpuform.stacks.notify.rules import check_rules  # noqa: PLC0415 - as above
+    from gpuform.stacks.notify import check_rules  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import find_misspelled_values, read_recent_offers  # noqa: PLC0415 - as above
     from gpuform.stacks.topology.planning import (  # noqa: PLC0415 - as above
         find_project_folder,

@@ -19,10 +19,8 @@ from support.strategies.plan_strategies import plans
 from gpuform.providers.values import Secret
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.graph.arranging import MAX_SHAPES, build_drawing
-from gpuform.stacks.graph.diagrams import is_within_limits, render_dot, render_mermaid
-from gpuform.stacks.graph.nodes import GraphNode, build_plan_nodes
-from gpuform.stacks.graph.page import render_page
+from gpuform.stacks.graph.arranging import MAX_SHAPES, GraphNode, build_drawing, build_plan_nodes
+from gpuform.stacks.graph.drawing import is_within_limits, render_dot, render_mermaid, render_page
 
 
 @pytest.mark.slow

@@ -9,14 +9,14 @@ from support.readers.graph_comparison import compare_formats, create_entry, draw
 
 from gpuform.stacks.graph.arranging import (
     Drawing,
+    GraphNode,
     Shape,
     StackPart,
     build_drawing,
     build_multi_stack_drawing,
+    build_state_nodes,
 )
-from gpuform.stacks.graph.diagrams import get_label_lines
-from gpuform.stacks.graph.nodes import GraphNode, build_state_nodes
-from gpuform.stacks.graph.page import Rectangle, compute_positions, render_page
+from gpuform.stacks.graph.drawing import Rectangle, compute_positions, get_label_lines, render_page
 
 
 @st.composite

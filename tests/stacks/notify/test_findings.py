@@ -14,7 +14,7 @@ from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.stacks.engine.dynamic_providers import ProviderError
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.notify.sending import Occurrence, list_state_occurrences
+from gpuform.stacks.notify import Occurrence, list_state_occurrences
 from gpuform.stacks.operations.notifying import choose_subject, find_run_findings
 from gpuform.stacks.operations.runs.options import ExitReason, RunOptions, RunResult
 

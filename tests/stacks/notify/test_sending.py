@@ -11,8 +11,7 @@ from support.servers.webhook import TOKEN, Webhook
 from gpuform.providers.records import EphemeralRecords, Records
 from gpuform.providers.values import Redactor
 from gpuform.schemas.notify import NotifyEvent
-from gpuform.stacks.notify.rules import Rule
-from gpuform.stacks.notify.sending import RECORD, Notifier, Occurrence, Sender, send_message
+from gpuform.stacks.notify import RECORD, Notifier, Occurrence, Rule, Sender, send_message
 
 DRIFT, FAILED, FINISHED = NotifyEvent.DRIFT_FOUND, NotifyEvent.FAILED, NotifyEvent.FINISHED
 RULE = Rule("team", frozenset({DRIFT, FAILED, FINISHED}), "notify.yaml:2:3")

@@ -9,10 +9,14 @@ from support.strategies.plan_strategies import ODD_TEXTS
 
 from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.graph.arranging import MAX_SHAPES, Drawing, build_drawing
-from gpuform.stacks.graph.diagrams import get_label_lines, render_dot, render_mermaid
-from gpuform.stacks.graph.nodes import GraphNode, build_state_nodes
-from gpuform.stacks.graph.page import render_page
+from gpuform.stacks.graph.arranging import (
+    MAX_SHAPES,
+    Drawing,
+    GraphNode,
+    build_drawing,
+    build_state_nodes,
+)
+from gpuform.stacks.graph.drawing import get_label_lines, render_dot, render_mermaid, render_page
 
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
