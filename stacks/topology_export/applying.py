@@ -87,10 +87,7 @@ def plan_changes(target: ExportTarget, manifests: Sequence[Manifest]) -> list[Ch
     Without manifests, everything recorded is removed. Raises GpuformError if the API does not
     answer.
     """
-    desired_nodes = {
-        manifest.name: manifest for manifest in manifests if isinstance(manifest, NodeMetadata)
-    }
-    objects = [manifest for manifest in manifests if isinstance(manifest, OwnedObject)]
+    desired_nodes, objects = _split_manifests(manifests)
     nodes = {node["metadata"]["name"]: node for node in target.client.list_objects(NODES_PATH)}
     changes = [_plan_object_change(target, manifest) for manifest in objects]
     served_paths = _find_served_paths(target, objects).values()
@@ -114,10 +111,7 @@ def apply_changes(target: ExportTarget, manifests: Sequence[Manifest]) -> list[C
     also after a failure. Raises GpuformError if the API refuses or does not answer, and NoTopology
     for an object that changes meanwhile.
     """
-    desired_nodes = {
-        manifest.name: manifest for manifest in manifests if isinstance(manifest, NodeMetadata)
-    }
-    objects = [manifest for manifest in manifests if isinstance(manifest, OwnedObject)]
+    desired_nodes, objects = _split_manifests(manifests)
     changes: list[Change] = []
     served_paths = _find_served_paths(target, objects)
     # Software that is not installed now may come back with its objects: their record stays.
@@ -140,6 +134,15 @@ def apply_changes(target: ExportTarget, manifests: Sequence[Manifest]) -> list[C
     finally:
         target.records.save(target.record)
     return changes
+
+
+def _split_manifests(
+    manifests: Sequence[Manifest],
+) -> tuple[dict[str, NodeMetadata], list[OwnedObject]]:
+    """Return the manifests of nodes by name, and those of objects."""
+    nodes = [manifest for manifest in manifests if isinstance(manifest, NodeMetadata)]
+    objects = [manifest for manifest in manifests if isinstance(manifest, OwnedObject)]
+    return {manifest.name: manifest for manifest in nodes}, objects
 
 
 def _find_served_paths(
@@ -192,12 +195,8 @@ def _record_planned_writes(
     record = target.record
     for change in changes:
         if change.action in {KeyAction.SET, KeyAction.CHANGE} and change.desired_value is not None:
-            record.add_value(
-                change.where.removeprefix(_NODE_PREFIX),
-                change.part,
-                change.key,
-                change.desired_value,
-            )
+            node = change.where.removeprefix(_NODE_PREFIX)
+            record.add_value(node, change.part, change.key, change.desired_value)
     record.objects = list(dict.fromkeys([*record.objects, *map(_build_object_path, objects)]))
     target.records.save(record)
 
@@ -329,9 +328,8 @@ def _find_object(target: ExportTarget, path: str) -> Mapping[str, Any] | None:
 
 def _is_owned(target: ExportTarget, existing_object: Mapping[str, Any]) -> bool:
     """Return True if the object's owner annotation names the target's stack."""
-    return (existing_object["metadata"].get("annotations") or {}).get(
-        OWNER_ANNOTATION
-    ) == target.owner_label
+    annotations = existing_object["metadata"].get("annotations") or {}
+    return bool(annotations.get(OWNER_ANNOTATION) == target.owner_label)
 
 
 def _plan_object_change(target: ExportTarget, manifest: OwnedObject) -> Change:
@@ -390,9 +388,7 @@ def _write_object(target: ExportTarget, manifest: OwnedObject) -> Change:
     recorded_paths = target.record.objects
     # Somebody else's object must never be removed by a later run.
     if change.action is KeyAction.CONFLICT:
-        target.record.objects = [
-            object_path for object_path in recorded_paths if object_path != path
-        ]
+        target.record.objects = [other for other in recorded_paths if other != path]
     elif path not in recorded_paths:
         recorded_paths.append(path)
     return change
@@ -444,9 +440,7 @@ def _remove_object(target: ExportTarget, path: str) -> Iterator[Change]:
         yield Change(KeyAction.REMOVE, _format_location(path))
     elif existing_object is not None:
         yield Change(KeyAction.LEFT, _format_location(path))
-    target.record.objects = [
-        object_path for object_path in target.record.objects if object_path != path
-    ]
+    target.record.objects = [other for other in target.record.objects if other != path]
 
 
 def find_served_version(

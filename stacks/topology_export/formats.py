@@ -40,7 +40,6 @@ from gpuform.stacks.topology_export.model import (
     StackTopology,
 )
 from gpuform.stacks.topology_export.slurm_topology import (
-    SlurmSwitch,
     build_slinky_objects,
     build_switches,
     describe_block_gaps,
@@ -68,36 +67,30 @@ def render_topograph(topology: StackTopology) -> str:
     # A block has one switch, one domain and one location.
     groups: dict[tuple[str, str, str, str], list[Node]] = {}
     for node in topology.nodes:
-        groups.setdefault((switch_by_node[node], node.domain, node.region, node.zone), []).append(
-            node
-        )
+        key = (switch_by_node[node], node.domain, node.region, node.zone)
+        groups.setdefault(key, []).append(node)
     model = {
         "switches": {
-            require_slurm_name(switch.name, "switch"): _build_switch(switch) for switch in switches
+            require_slurm_name(switch.name, "switch"): (
+                {"switches": list(switch.switches)} if switch.switches else {}
+            )
+            for switch in switches
         },
         "blocks": [_build_block(key, nodes) for key, nodes in groups.items()],
     }
-    return f"# {topology.title}; written by gpuform.\n" + str(
-        yaml.safe_dump(model, sort_keys=False, width=1000)
-    )
+    model_yaml = yaml.safe_dump(model, sort_keys=False, width=1000)
+    return f"# {topology.title}; written by gpuform.\n{model_yaml}"
 
 
 def _reject_duplicate_nodes(topology: StackTopology) -> None:
     """Raise NoTopology without nodes, for two nodes of one name, or for an invalid Slurm name."""
-    if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
-    names = [require_slurm_name(node.name, "node") for node in topology.nodes]
+    names = [require_slurm_name(node.name, "node") for node in topology.require_nodes()]
     duplicate_name = next((name for name in names if names.count(name) > 1), None)
     if duplicate_name is not None:
         raise NoTopology(
             f"two nodes have the name {duplicate_name}",
             hint="select clusters whose nodes have different names",
         )
-
-
-def _build_switch(switch: SlurmSwitch) -> dict[str, Any]:
-    """Return Topograph's entry of a switch: the switches below, or {} for a lowest switch."""
-    return {"switches": list(switch.switches)} if switch.switches else {}
 
 
 def _build_block(key: tuple[str, str, str, str], nodes: list[Node]) -> dict[str, Any]:
@@ -215,18 +208,14 @@ def _iterate_groups(topology: StackTopology, node: Node) -> Iterator[tuple[str, 
 
 def _build_group_names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Return the name of each group. Groups that would have one name get a digest of their key."""
-    names = {key: _NOT_IN_GROUP_NAMES.sub("_", f"{key[0]}_{key[1]}") for key in keys}
+    names = {key: _NOT_IN_GROUP_NAMES.sub("_", "_".join(key)) for key in keys}
     all_names = list(names.values())
+    # The same digest in every run: group names must not change between two exports.
+    digests = {key: hashlib.sha256("\0".join(key).encode()).hexdigest()[:8] for key in keys}
     return {
-        # The same digest in every run: group names must not change between two exports.
-        key: name if all_names.count(name) == 1 else f"{name}_{_compute_digest(key)}"
+        key: name if all_names.count(name) == 1 else f"{name}_{digests[key]}"
         for key, name in names.items()
     }
-
-
-def _compute_digest(key: tuple[str, str]) -> str:
-    """Return 8 hexadecimal digits of the SHA-256 of a group's kind and value."""
-    return hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
 
 
 _ManifestBuilder = Callable[[StackTopology, str], Sequence[Manifest]]

@@ -71,25 +71,17 @@ Manifest = NodeMetadata | OwnedObject
 def build_document(manifest: Manifest, owner_label: str) -> dict[str, Any]:
     """Convert a manifest to a Kubernetes object; owned objects get the owner annotation."""
     if isinstance(manifest, NodeMetadata):
-        metadata_fields = {
-            "labels": dict(manifest.labels),
-            "annotations": dict(manifest.annotations),
-        }
-        metadata = {
-            "name": manifest.name,
-            **{key: values for key, values in metadata_fields.items() if values},
-        }
+        metadata: dict[str, Any] = {"name": manifest.name}
+        metadata |= {"labels": dict(manifest.labels)} if manifest.labels else {}
+        metadata |= {"annotations": dict(manifest.annotations)} if manifest.annotations else {}
         # A node belongs to its cluster, so it gets no owner annotation.
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
     namespace = {"namespace": manifest.namespace} if manifest.namespace else {}
+    annotations = {"annotations": {OWNER_ANNOTATION: owner_label}}
     return {
         "apiVersion": manifest.api_version,
         "kind": manifest.kind,
-        "metadata": {
-            "name": manifest.name,
-            **namespace,
-            "annotations": {OWNER_ANNOTATION: owner_label},
-        },
+        "metadata": {"name": manifest.name, **namespace, **annotations},
         **manifest.content,
     }
 
@@ -141,9 +133,9 @@ def build_owner_label(topology: StackTopology) -> str:
     PROJECT.STACK, with a digest if a label cannot hold it.
     """
     label = f"{topology.project}.{topology.stack}"
-    return (
-        label if is_label_value(label) else _append_digest(label, r"[^A-Za-z0-9_.-]", _LABEL_VALUE)
-    )
+    if is_label_value(label):
+        return label
+    return _append_digest(label, r"[^A-Za-z0-9_.-]", _LABEL_VALUE)
 
 
 def build_object_name(topology: StackTopology) -> str:
@@ -226,12 +218,8 @@ class WriteRecords:
         """Return the record for a cluster and a format, empty if there is none."""
         # Somebody may have edited the file: values of another shape count as missing.
         fields = self._records.read(_compute_record_name(kubernetes, form)) or {}
-        return WriteRecord(
-            kubernetes,
-            form,
-            _parse_nodes(fields.get("nodes")),
-            _parse_strings(fields.get("objects")),
-        )
+        nodes, objects = _parse_nodes(fields.get("nodes")), _parse_strings(fields.get("objects"))
+        return WriteRecord(kubernetes, form, nodes, objects)
 
     def save(self, record: WriteRecord) -> None:
         """Replace the stored record. An empty record is deleted."""
@@ -245,15 +233,8 @@ class WriteRecords:
             for node, parts in record.nodes.items()
             if any(parts.values())
         }
-        self._records.write(
-            name,
-            {
-                "kubernetes": record.kubernetes,
-                "form": record.form,
-                "nodes": nodes,
-                "objects": record.objects,
-            },
-        )
+        cluster = {"kubernetes": record.kubernetes, "form": record.form}
+        self._records.write(name, {**cluster, "nodes": nodes, "objects": record.objects})
 
 
 def _compute_record_name(kubernetes: str, form: str) -> str:
@@ -297,15 +278,10 @@ def build_node_labels(topology: StackTopology, namespace: str) -> list[Manifest]
     `namespace` is ignored. Raises NoTopology without nodes, and for names that no Kubernetes node
     can have.
     """
-    if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
-    owner_label = build_owner_label(topology)
+    owner = {STACK_LABEL: build_owner_label(topology)}
     return [
-        NodeMetadata(
-            require_node_name(node.name),
-            labels={STACK_LABEL: owner_label, **get_location_labels(node)},
-        )
-        for node in topology.nodes
+        NodeMetadata(require_node_name(node.name), labels=owner | get_location_labels(node))
+        for node in topology.require_nodes()
     ]
 
 
@@ -358,8 +334,7 @@ def build_kueue_objects(topology: StackTopology, namespace: str) -> list[Manifes
 
     `namespace` is ignored: both kinds have none. Raises NoTopology without nodes.
     """
-    if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
+    topology.require_nodes()
     name = build_object_name(topology)
     levels = [{"nodeLabel": key} for key in list_kueue_levels(topology)]
     flavor = {"nodeLabels": {STACK_LABEL: build_owner_label(topology)}, "topologyName": name}
@@ -406,11 +381,9 @@ def describe_missing_kueue_labels(topology: StackTopology) -> Iterator[str]:
     ]
     has_unread_labels = any(node.labels is None for node in topology.nodes)
     if unlabelled_nodes or has_unread_labels:
-        subject = (
-            f"{len(unlabelled_nodes)} nodes do not have"
-            if unlabelled_nodes
-            else "nodes may not have"
-        )
+        subject = "nodes may not have"
+        if unlabelled_nodes:
+            subject = f"{len(unlabelled_nodes)} nodes do not have"
         yield (
             f"{subject} the labels that Kueue uses: `gpuform export-topology --format "
             "kubernetes-labels --apply` writes them"

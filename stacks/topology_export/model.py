@@ -68,6 +68,12 @@ class StackTopology:
         """Return the stack and its project for headings and messages."""
         return f"stack {self.stack} of project {self.project}"
 
+    def require_nodes(self) -> tuple[Node, ...]:
+        """Return the nodes. Raises NoTopology if there are none."""
+        if not self.nodes:
+            raise NoTopology(f"{self.title} has no nodes yet", hint="create them: `gpuform up`")
+        return self.nodes
+
 
 TIER_LABEL_PREFIX: Final = "fabric.topograph.run/tier-"
 """The prefix of the labels of Topograph's switches: tier 0 is the nearest to the node."""
@@ -107,7 +113,7 @@ def add_labels(node: Node, labels: Mapping[str, str]) -> Node:
         zone=node.zone or labels.get(ZONE_LABEL, ""),
         # No platform reports switches.
         tiers=tuple(labels[key] for key in list_tier_keys(labels)),
-        domain=node.domain or next((labels[key] for key in DOMAIN_LABELS if labels.get(key)), ""),
+        domain=node.domain or labels.get(find_domain_key(labels), ""),
     )
 
 
@@ -121,17 +127,11 @@ def list_tier_keys(labels: Mapping[str, str]) -> list[str]:
     )
     # As numbers: tier 10 is above tier 9.
     tiers = sorted(int(digits) for digits in numbers if digits.isascii() and digits.isdigit())
-    present_keys = [
-        f"{TIER_LABEL_PREFIX}{number}"
-        for number in tiers
-        if labels.get(f"{TIER_LABEL_PREFIX}{number}")
-    ]
-    if present_keys:
-        return present_keys
+    present_keys = (f"{TIER_LABEL_PREFIX}{number}" for number in tiers)
     former_keys = (
         next((key for key in keys if labels.get(key)), "") for keys in FORMER_TIER_LABELS
     )
-    return [key for key in former_keys if key]
+    return [key for key in present_keys if labels.get(key)] or [key for key in former_keys if key]
 
 
 def find_domain_key(labels: Mapping[str, str]) -> str:
@@ -181,13 +181,13 @@ def _describe_split(nodes: Iterable[tuple[str, NodePlacement]]) -> str:
     if len(fabrics) < 2:
         return ""
     parts = (
-        f"{_format_names(sorted(node_names))} in {names[key] or key}"
+        f"{format_names(sorted(node_names))} in {names[key] or key}"
         for key, node_names in sorted(fabrics.items())
     )
     return f"{len(fabrics)} fabrics: {'; '.join(parts)}"
 
 
-def _format_names(names: list[str]) -> str:
+def format_names(names: list[str]) -> str:
     """Return at most three names, and the number of the others: `a, b, c and 2 more`."""
     more = f" and {len(names) - _MAX_LISTED_NAMES} more" if len(names) > _MAX_LISTED_NAMES else ""
     return f"{', '.join(names[:_MAX_LISTED_NAMES])}{more}"

@@ -19,7 +19,13 @@ from gpuform.stacks.engine.stack import LiveResource, Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.resource_rules import find_lifecycle
-from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology, add_labels
+from gpuform.stacks.topology_export.model import (
+    Node,
+    NoTopology,
+    StackTopology,
+    add_labels,
+    format_names,
+)
 
 _NOT_ON_PLATFORM: Final = "no longer exists on its platform: `gpuform refresh` updates the state"
 
@@ -147,9 +153,8 @@ def find_kubernetes(
                 hint="check that it is ready with `gpuform status --refresh`, then run `gpuform "
                 "refresh`",
             )
-        return KubernetesCluster(
-            first.id, first.name, get_kubernetes_client(secret.get_secret_value(), first.name)
-        )
+        client = get_kubernetes_client(secret.get_secret_value(), first.name)
+        return KubernetesCluster(first.id, first.name, client)
     declared = [
         resource.placement.kubernetes for resource in resources if resource.placement.kubernetes
     ]
@@ -172,21 +177,24 @@ def add_labels_of_cluster(topology: StackTopology, kubernetes: KubernetesCluster
     A sentence about nodes that the cluster does not have is added to `unknown`. Sends one request.
     Raises GpuformError if it fails.
     """
-    nodes = {
-        name: node
-        for node in kubernetes.client.list_objects(NODES_PATH)
-        if (name := _get_node_name(node))
-    }
+    labels_by_name: dict[str, dict[str, str]] = {}
+    for node in kubernetes.client.list_objects(NODES_PATH):
+        metadata = node.get("metadata")
+        if isinstance(metadata, Mapping) and metadata.get("name"):
+            labels = metadata.get("labels")
+            labels_by_name[str(metadata["name"])] = (
+                {str(k): str(v) for k, v in labels.items()} if isinstance(labels, Mapping) else {}
+            )
     # A node of the platform may not have joined the cluster yet.
-    labelled_nodes = [
-        add_labels(node, _get_labels(nodes[node.name])) if node.name in nodes else node
+    nodes = [
+        add_labels(node, labels_by_name[node.name]) if node.name in labels_by_name else node
         for node in topology.nodes
     ]
-    absent_names = [node.name for node in labelled_nodes if node.labels is None]
-    sentences = _format_subjects(
-        absent_names, f"are not nodes of the Kubernetes of {kubernetes.name}"
-    )
-    return replace(topology, nodes=tuple(labelled_nodes), unknown=(*topology.unknown, *sentences))
+    unknown = topology.unknown
+    if absent_names := [node.name for node in nodes if node.labels is None]:
+        where = f"the Kubernetes of {kubernetes.name}"
+        unknown = (*unknown, f"{format_names(absent_names)} are not nodes of {where}")
+    return replace(topology, nodes=tuple(nodes), unknown=unknown)
 
 
 def add_known_labels(
@@ -205,7 +213,9 @@ def add_known_labels(
         try:
             labelled_topology = add_labels_of_cluster(group_topology, find_kubernetes(group, flags))
         except GpuformError as error:
-            sentence = f"the labels of the nodes of {name} are unknown: {_to_line(error.message)}"
+            sentence = (
+                f"the labels of the nodes of {name} are unknown: {' '.join(error.message.split())}"
+            )
             # The rest of the topology is still worth showing.
             topology = replace(topology, unknown=(*topology.unknown, sentence))
             continue
@@ -274,14 +284,9 @@ def _select_by_name(
 
     Raises NoTopology if no candidate matches.
     """
-    matches = [
-        candidate
-        for candidate in candidates
-        if name in (candidate[0].urn, name_of(candidate[0].urn))
-    ]
+    matches = [item for item in candidates if name in (item[0].urn, name_of(item[0].urn))]
     # Names on a platform can be equal to another resource's name in the program.
-    matches = matches or [candidate for candidate in candidates if name == candidate[1].name]
-    if matches:
+    if matches := matches or [item for item in candidates if name == item[1].name]:
         return matches
     names = sorted({name_of(entry.urn) for entry, _ in candidates})
     nearest_names = get_close_matches(name, names, n=1)
@@ -336,7 +341,8 @@ def _describe_gaps(resources: Sequence[ResourceWithNodes]) -> Iterator[str]:
     """Yield a sentence about each unknown or missing value of the resources and their nodes."""
     for resource in resources:
         if resource.problem:
-            yield f"{resource.name}: read from the state, because {_to_line(resource.problem)}"
+            problem = " ".join(resource.problem.split())
+            yield f"{resource.name}: read from the state, because {problem}"
         elif not resource.placement.nodes:
             yield f"{resource.name} has no nodes yet"
         if resource.placement.untold:
@@ -346,18 +352,8 @@ def _describe_gaps(resources: Sequence[ResourceWithNodes]) -> Iterator[str]:
             )
         nodes = resource.placement.nodes if "fabrics" not in resource.placement.untold else ()
         unplaced_nodes = [node.name for node in nodes if not (node.fabric_id or node.fabric)]
-        yield from _format_subjects(unplaced_nodes, "have no known fabric")
-
-
-def _format_subjects(names: Sequence[str], predicate: str) -> Iterator[str]:
-    """Yield a sentence: at most three names, the number of others, `predicate`.
-
-    Nothing for no name.
-    """
-    max_names = 3
-    if names:
-        more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
-        yield f"{', '.join(names[:max_names])}{more} {predicate}"
+        if unplaced_nodes:
+            yield f"{format_names(unplaced_nodes)} have no known fabric"
 
 
 def _build_declared_cluster(kubeconfig: str, name: str) -> KubernetesCluster:
@@ -367,20 +363,3 @@ def _build_declared_cluster(kubeconfig: str, name: str) -> KubernetesCluster:
     """
     client = get_kubernetes_client(kubeconfig, name)
     return KubernetesCluster(client.server, name, client)
-
-
-def _get_node_name(node: Any) -> str:
-    """Return the name of a Kubernetes node, or "" for an answer without one."""
-    metadata = node.get("metadata") if isinstance(node, Mapping) else None
-    return str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
-
-
-def _get_labels(node: Any) -> dict[str, str]:
-    """Return the labels of a Kubernetes node as texts; empty without labels."""
-    labels = node["metadata"].get("labels")
-    return {str(k): str(v) for k, v in labels.items()} if isinstance(labels, Mapping) else {}
-
-
-def _to_line(text: str) -> str:
-    """Return the text on one line, with single spaces."""
-    return " ".join(text.split())

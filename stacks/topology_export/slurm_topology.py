@@ -21,6 +21,7 @@ file names only switches and blocks. `topology.yaml` is of Slurm 25.05 and newer
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -61,12 +62,9 @@ def require_blocks(topology: StackTopology) -> list[SlurmBlock]:
     """Return the blocks of the topology. Raise NoTopology if there is none."""
     blocks = list_blocks(topology)
     if not blocks:
-        has_unread_labels = any(node.labels is None for node in topology.nodes)
-        refresh_advice = (
-            "run the command with --refresh, which reads the labels of the nodes. "
-            if has_unread_labels
-            else ""
-        )
+        refresh_advice = ""
+        if any(node.labels is None for node in topology.nodes):
+            refresh_advice = "run the command with --refresh, which reads the labels of the nodes. "
         raise NoTopology(
             f"no NVLink domain across several nodes found in {topology.title}",
             hint=f"{refresh_advice}NVIDIA's GPU operator labels nodes that share an NVLink "
@@ -126,14 +124,8 @@ def compress_names(names: Iterable[str]) -> str:
             # With the width: node7 and node07 are different names.
             numbers = numbered.setdefault(found[1], set())
             numbers.add((len(found[2]), int(found[2])))
-    parts = [
-        *other_names,
-        *(
-            _format_ranges(head, sorted(number_and_width))
-            for head, number_and_width in numbered.items()
-        ),
-    ]
-    return ",".join(sorted(parts))
+    ranges = [_format_ranges(head, sorted(numbers)) for head, numbers in numbered.items()]
+    return ",".join(sorted([*other_names, *ranges]))
 
 
 def _format_ranges(head: str, numbers: Sequence[tuple[int, int]]) -> str:
@@ -273,9 +265,7 @@ def _get_display_name(
 
 def _make_unique(names: Mapping[_VertexKey, str]) -> dict[_VertexKey, str]:
     """Return unique names: equal ones get a digest of the key, the same in every run."""
-    counts: dict[str, int] = {}
-    for name in names.values():
-        counts[name] = counts.get(name, 0) + 1
+    counts = Counter(names.values())
     return {
         key: name if counts[name] == 1 else f"{name}-{_compute_suffix(key)}"
         for key, name in names.items()
@@ -358,10 +348,8 @@ def reject_duplicate_names(topology: StackTopology) -> None:
 
     Raises NoTopology also for names that Slurm cannot read.
     """
-    if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
     first_nodes: dict[str, Node] = {}
-    for node in topology.nodes:
+    for node in topology.require_nodes():
         other = first_nodes.setdefault(require_node_slurm_name(node), node)
         if other is not node:
             both = " and ".join(
@@ -415,26 +403,17 @@ def build_slinky_objects(topology: StackTopology, namespace: str) -> list[Manife
     """
     import yaml  # noqa: PLC0415 - slow
 
-    if not topology.nodes:
-        raise NoTopology(f"{topology.title} has no nodes yet", hint="create them: `gpuform up`")
+    topology.require_nodes()
     switches, blocks = build_switches(topology), list_blocks(topology)
     topology_yaml = yaml.safe_dump(
         list(_iterate_topologies(switches, blocks)), sort_keys=False, width=1000
     )
     name = f"{build_object_name(topology)}-topology"
     namespace_name = require_namespace_name(namespace)
-    config_map = OwnedObject(
-        "v1",
-        "ConfigMap",
-        "configmaps",
-        name,
-        {"data": {TOPOLOGY_FILE_NAME: topology_yaml}},
-        namespace_name,
-    )
+    data = {"data": {TOPOLOGY_FILE_NAME: topology_yaml}}
+    config_map = OwnedObject("v1", "ConfigMap", "configmaps", name, data, namespace_name)
     switch_by_node = map_nodes_to_switches(switches)
-    block_by_node = {
-        node: slinky_block.name for slinky_block in blocks for node in slinky_block.nodes
-    }
+    block_by_node = {node: block.name for block in blocks for node in block.nodes}
     nodes = [
         NodeMetadata(
             require_node_name(node.name),
