@@ -42,7 +42,7 @@ from gpuform.stacks.multi_stack import (
 
 _ENVIRONMENT_PREFIX: Final = "gpuform-"
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
-_TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
+_TEMPLATES: Final[Mapping[str, dict[str, str]]] = {
     "github": {
         ".github/workflows/gpuform.yml": "all-gpuform.yml.j2",
         ".github/workflows/gpuform-drift.yml": "all-drift.yml.j2",
@@ -50,6 +50,9 @@ _TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "gitlab": {".gitlab-ci.yml": "all-gitlab-ci.yml.j2"},
 }
+_CHILD_FILE: Final = ".gitlab/gpuform-waves.yml"
+"""The jobs of GitLab's child pipelines, to which a job of a pipeline appends those of the parts."""
+_CHILD_TEMPLATES: Final = {_CHILD_FILE: "all-waves.yml.j2"}
 _WORKFLOW_PATTERNS: Final[Mapping[CodeHostName, Sequence[str]]] = {
     "github": [".github/workflows/gpuform*.yml"],
     "gitlab": [".gitlab-ci.yml", ".gitlab/gpuform-*.yml"],
@@ -305,9 +308,10 @@ def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) 
     values = build_template_values(
         repository, settings, [*paths, *(stack.folder for stack in stacks)]
     )
+    has_child_pipelines = settings.code_host == "gitlab" and settings.runners is not None
     workflows = render_templates(
         settings.code_host,
-        _TEMPLATES[settings.code_host],
+        _TEMPLATES[settings.code_host] | (_CHILD_TEMPLATES if has_child_pipelines else {}),
         {
             **values,
             **_build_install_values(settings, values, sorted({stack.folder for stack in stacks})),
@@ -329,6 +333,7 @@ def _list_filter_paths(
     deciding = [f"{prefix}{name}" for name in _DECIDING_NAMES]
     is_github = settings.code_host == "github"
     deciding += [".github/workflows/gpuform*.yml"] if is_github else [".gitlab-ci.yml"]
+    deciding += [_CHILD_FILE] if settings.runners is not None and not is_github else []
     paths = list(dict.fromkeys([*folders, *deciding]))
     if is_github:
         return paths
@@ -400,26 +405,18 @@ def _list_shared_paths(order: StackOrder) -> list[str]:
 
 
 def _build_wave_values(settings: WorkflowSettings, order: StackOrder) -> dict[str, Any]:
-    """Return the values of jobs that plan in waves on many runners; without waves for one runner.
-
-    Raises:
-        MultiStackError: GitLab has no matrix that an earlier job computes.
-    """
-    if settings.runners is None:
-        return {"waves": []}
-    if settings.code_host != "github":
-        raise MultiStackError(
-            "the pipelines of GitLab plan all stacks on one runner",
-            hint="leave --runners out, or call `gpuform plan-part` and `gpuform join` in jobs of "
-            "your own",
-        )
-    numbers = range(1, _count_waves(order, order.dependencies) + 1)
-    return {
-        "waves": list(numbers),
-        "plan_jobs": "".join(f", plan-{number}" for number in numbers),
+    """Return the values of jobs that plan in waves on many runners."""
+    values: dict[str, Any] = {
+        "waves": [],
         "runners": settings.runners,
         "rehearse_part": " --rehearse" if settings.rehearses else "",
     }
+    # GitLab's jobs make the jobs of each wave themselves.
+    if settings.runners is None or settings.code_host == "gitlab":
+        return values
+    numbers = range(1, _count_waves(order, order.dependencies) + 1)
+    plan_jobs = "".join(f", plan-{number}" for number in numbers)
+    return {**values, "waves": list(numbers), "plan_jobs": plan_jobs}
 
 
 def _count_waves(order: StackOrder, names: Collection[str]) -> int:

@@ -12,6 +12,7 @@ import click
 
 from gpuform.schemas.safe_text import escape_invisible, format_json
 from gpuform.schemas.stacks_plan import PartSchedule
+from gpuform.stacks.ci_workflows import find_repository_root
 from gpuform.stacks.cli import multi_stack_worker
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import RunArguments
@@ -26,6 +27,7 @@ from gpuform.stacks.cli.stack_selection import order_stacks
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.multi_stack import MultiStackError, StackOrder, find_workspace
+from gpuform.stacks.operations.multi_stack.gitlab_jobs import render_gitlab_jobs
 from gpuform.stacks.operations.multi_stack.parts import (
     PartFolder,
     build_apply_schedule,
@@ -41,33 +43,54 @@ from gpuform.stacks.operations.multi_stack.runner import (
 )
 
 
-def write_waves(folder: Path, filters: Sequence[str], runners: int | None, session: Session) -> int:
-    """Write the schedule of the chosen stacks into the folder, and print its waves as JSON.
+def write_waves(
+    folder: Path,
+    filters: Sequence[str],
+    runners: int | None,
+    gitlab_job: str | None,
+    session: Session,
+) -> int:
+    """Write the schedule of the chosen stacks into the folder, and print its waves.
 
-    Without any chosen stack the waves are an empty list. Raises EngineError.
+    They are jobs of GitLab which extend the hidden job `gitlab_job`, or JSON without one. Without
+    any chosen stack the waves are empty. Raises EngineError.
     """
     order, names = order_stacks(session, filters, runs_programs=True)
     part_folder = PartFolder.create(folder, build_schedule(order, names, runners))
-    _print_waves(part_folder.schedule, session)
+    _print_waves(part_folder.schedule, part_folder, gitlab_job, session)
     return SUCCESS
 
 
 def print_apply_waves(
-    path: Path, filters: Sequence[str], runners: int | None, session: Session
+    path: Path,
+    filters: Sequence[str],
+    runners: int | None,
+    gitlab_job: str | None,
+    session: Session,
 ) -> int:
-    """Print the waves in which the chosen stacks of a saved plan are applied, as JSON.
+    """Print the waves in which the chosen stacks of a saved plan are applied.
 
-    Without any chosen stack in the plan the waves are an empty list. No file is written. Raises
+    The form is that of `write_waves`. Without any chosen stack in the plan the waves are empty. No file is written. Raises
     EngineError.
     """
     order, chosen_names = order_stacks(session, filters, runs_programs=False, applies_plan=True)
     schedule = build_apply_schedule(path, order.workspace, chosen_names, runners)
-    _print_waves(schedule, session)
+    _print_waves(schedule, None, gitlab_job, session)
     return SUCCESS
 
 
-def _print_waves(schedule: PartSchedule, session: Session) -> None:
-    """Print the waves of a schedule as one line of JSON."""
+def _print_waves(
+    schedule: PartSchedule, folder: PartFolder | None, gitlab_job: str | None, session: Session
+) -> None:
+    """Print the waves of a schedule as one line of JSON, or as the jobs of a GitLab pipeline.
+
+    The jobs pass on the parts of the folder; None for jobs that apply. Raises EngineError.
+    """
+    if gitlab_job is not None:
+        root = find_repository_root(Path.cwd().resolve())
+        text = render_gitlab_jobs(gitlab_job, schedule, folder, root)
+        session.screen.print(text.removesuffix("\n"))
+        return
     waves = [[part.model_dump() for part in wave] for wave in schedule.waves]
     session.screen.print(format_json(waves))
 

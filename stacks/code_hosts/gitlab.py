@@ -4,8 +4,8 @@ Endpoints (docs.gitlab.com/api): notes, merge_requests, commits, pipelines, jobs
 users.
 """
 
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final
 from urllib.parse import quote
 
 from gpuform.providers.errors import GpuformError
@@ -39,6 +39,16 @@ class GitLabJob(CodeHostModel):
     id: int
     name: str
     status: str
+
+
+class GitLabTriggerJob(GitLabJob):
+    """A job that triggers another pipeline; None until GitLab has created that pipeline."""
+
+    downstream_pipeline: GitLabPipeline | None = None
+
+
+WAVES_SUFFIX: Final = "-waves"
+"""Ends the name of the trigger job whose child pipeline has the plan job of the same name."""
 
 
 class GitLab(CommentApi[GitLabNote]):
@@ -86,6 +96,7 @@ class GitLab(CommentApi[GitLabNote]):
     def fetch_reviewed_plan(self, commit: str, file_name: str, job: str = PLAN_ARTIFACT) -> bytes:
         """Return the file from the newest plan job in the newest pipeline that has such a job.
 
+        The job is in the pipeline itself, or in the child pipeline of its trigger job `JOB-waves`.
         Without the number of a merge request, it is the merged one that brought `commit` to its
         branch.
 
@@ -99,15 +110,12 @@ class GitLab(CommentApi[GitLabNote]):
         path = f"{self._project}/merge_requests/{number}/pipelines"
         pipelines = self.client.iterate_items(GitLabPipeline, path)
         for pipeline in sorted(pipelines, key=lambda candidate: candidate.id, reverse=True):
-            jobs = self.client.iterate_items(
-                GitLabJob, f"{self._project}/pipelines/{pipeline.id}/jobs"
-            )
-            plans = [candidate for candidate in jobs if candidate.name == job]
+            plans = self._list_jobs(pipeline, job) or self._list_jobs_of_waves(pipeline, job)
             if not plans:
                 continue  # a merge train's, which plans nothing
             newest_job = max(plans, key=lambda candidate: candidate.id)
             # An older plan would be of other commits.
-            if newest_job.status != "success":
+            if newest_job.status != "success" or isinstance(newest_job, GitLabTriggerJob):
                 raise GpuformError(
                     f"GitLab: the last plan of merge request !{number} does not exist: its job "
                     f"{newest_job.id} is {newest_job.status}",
@@ -120,6 +128,30 @@ class GitLab(CommentApi[GitLabNote]):
             f"GitLab: merge request !{number} has no job {job}: there is no reviewed plan",
             hint="run a pipeline of the merge request",
         )
+
+    def _list_jobs(self, pipeline: GitLabPipeline, name: str) -> Sequence[GitLabJob]:
+        """Return the jobs of this name in a pipeline; trigger jobs are not among them."""
+        path = f"{self._project}/pipelines/{pipeline.id}/jobs"
+        return [job for job in self.client.iterate_items(GitLabJob, path) if job.name == name]
+
+    def _list_jobs_of_waves(self, pipeline: GitLabPipeline, name: str) -> Sequence[GitLabJob]:
+        """Return the jobs of this name in the child pipeline of the newest trigger job for waves.
+
+        Without such a job there, the result is the trigger job: the pipeline was to make a plan,
+        and has none. Without a trigger job, the result is empty.
+        """
+        path = f"{self._project}/pipelines/{pipeline.id}/bridges"
+        triggers = [
+            trigger
+            for trigger in self.client.iterate_items(GitLabTriggerJob, path)
+            if trigger.name == f"{name}{WAVES_SUFFIX}"
+        ]
+        if not triggers:
+            return []
+        newest = max(triggers, key=lambda candidate: candidate.id)
+        child = newest.downstream_pipeline
+        # A pipeline of another project is not found in this one.
+        return (self._list_jobs(child, name) if child is not None else []) or [newest]
 
     @property
     def _project(self) -> str:

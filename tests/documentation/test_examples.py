@@ -28,6 +28,8 @@ NOT_RUN: Final = {
     "gpuform fetch-plan && gpuform preview --plan plan.json": "needs a repository on GitHub",
     "gpuform fetch-plan --pull-request 12 plan.json": "needs a repository on GitHub",
     "gpuform plan-part --waves --runners 8": "needs several stacks; guides/many-runners.md runs it",
+    "gpuform plan-part --waves --plan plan.json --format gitlab --job gpuform-apply": "needs "
+    "several stacks: tests/workflows/test_gitlab_pipelines.py",
     "gpuform plan-part volumes/dev": "as above",
     "gpuform plan-part training/dev report/dev --parts parts": "as above",
     "gpuform plan-part --waves --plan plan.json --runners 8": "as above",

@@ -317,8 +317,11 @@ def test_the_checklist_names_each_environment_with_its_stacks(root: Path) -> Non
 
 
 @pytest.mark.parametrize("host", WORKFLOW_HOSTS)
-def test_doctor_finds_no_problem_in_the_written_files(root: Path, host: CodeHostName) -> None:
-    write_files(root, render(root, host, "file://."), force=False)
+@pytest.mark.parametrize("runners", [None, 8])
+def test_doctor_finds_no_problem_in_the_written_files(
+    root: Path, host: CodeHostName, runners: int | None
+) -> None:
+    write_files(root, render(root, host, "file://.", runners=runners), force=False)
     (root / "CODEOWNERS").write_text("* @team\n")
     findings = list(examine_ci_files(root / "infra"))
     assert {finding.level for finding in findings} == {Level.OK}
@@ -467,9 +470,42 @@ def test_the_waves_of_an_apply_become_outputs_of_their_environment(root: Path) -
     )
 
 
-def test_a_pipeline_of_gitlab_refuses_several_runners(root: Path) -> None:
-    with pytest.raises(MultiStackError, match="plan all stacks on one runner"):
-        render(root, "gitlab", runners=8)
+def test_a_pipeline_of_gitlab_makes_child_pipelines_of_one_file(root: Path) -> None:
+    files = render(root, "gitlab", rehearses=True, runners=8)
+    document = yaml.safe_load(files[".gitlab-ci.yml"])
+    child = yaml.safe_load(files[".gitlab/gpuform-waves.yml"])
+    assert ".gitlab/gpuform-waves.yml" in document[".gpuform-paths"]
+    for trigger, generating in {
+        "gpuform-plan-waves": "gpuform-waves",
+        "gpuform-apply-dev": "gpuform-reviewed",
+        "gpuform-apply-prod": "gpuform-reviewed",
+    }.items():
+        artifact = f"infra/{trigger}.yml"
+        include = [{"artifact": artifact, "job": generating}]
+        assert document[trigger]["trigger"] == {"include": include, "strategy": "depend"}
+        assert artifact in document[generating]["artifacts"]["paths"]
+        # GitLab's projects may forbid the variables of a trigger job.
+        assert "variables" not in document[trigger]
+    assert "environment" not in document["gpuform-waves"]
+    script = child[".gpuform-plan"]["script"][-1]
+    assert script == "gpuform plan-part $STACKS --rehearse --gates-from 'origin/main'"
+    environments = {name: get_environment(job) for name, job in child.items() if "script" in job}
+    assert environments == {
+        ".gpuform-plan": "gpuform-plan",
+        "gpuform-plan": "gpuform-plan",
+        ".gpuform-apply-dev": "gpuform-dev",
+        ".gpuform-apply-prod": "gpuform-prod",
+        "gpuform-applied": "",
+    }
+
+
+def test_a_pipeline_of_gitlab_waits_for_the_apply_of_the_environments_before(root: Path) -> None:
+    (root / "infra/cluster/__main__.py").write_text(READING)
+    document = yaml.safe_load(render(root, "gitlab", runners=8)[".gitlab-ci.yml"])
+    needs = [{"job": "gpuform-reviewed"}, {"job": "gpuform-apply-dev", "optional": True}]
+    assert document["gpuform-apply-prod"]["needs"] == needs
+    groups = {document[f"gpuform-{kind}-prod"]["resource_group"] for kind in ("apply", "expire")}
+    assert groups == {"gpuform-apply-gpuform-prod"}
 
 
 def render_one(
@@ -653,8 +689,9 @@ def test_linters_of_workflows_find_nothing(
 @pytest.mark.parametrize("host", WORKFLOW_HOSTS)
 def test_workflows_are_valid_by_the_schema_of_the_code_host(root: Path, host: CodeHostName) -> None:
     names = []
-    workflows = {path: text for path, text in render(root, host).items() if path.endswith(".yml")}
-    for number, (path, text) in enumerate(workflows.items()):
+    files = [*render(root, host).items(), *render(root, host, runners=8).items()]
+    workflows = [(path, text) for path, text in files if path.endswith(".yml")]
+    for number, (path, text) in enumerate(workflows):
         file = root / f"{number}-{Path(path).name.removeprefix('.')}"
         file.write_text(text)
         names.append(str(file))

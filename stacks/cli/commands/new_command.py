@@ -96,7 +96,7 @@ from gpuform.stacks.review.value_text import counted
     type=click.IntRange(1, 256),  # the most jobs of a matrix of GitHub's
     metavar="N",
     help="For ci --all: plan and apply on at most this many runners at a time, in waves along the "
-    "order of the stacks; default: on one runner. GitHub only.",
+    "order of the stacks; default: on one runner.",
 )
 @add_stack_flags
 def new(  # noqa: PLR0913, PLR0917 - the flags

@@ -343,7 +343,8 @@ def fetch_plan(
     In a job of a pull request or a merge queue, gets the plan of the pull request's last commit; in
     a job of a branch, the plan of the pull request that merged the commit into the branch.
     The workflows of `gpuform new ci` store the plan: on GitHub in the artifact gpuform-plan-SHA, on
-    GitLab in the job gpuform-plan. Writes the plan to FILE; default: plan.json.
+    GitLab in the job gpuform-plan, of the pipeline or of the child pipeline that its job
+    gpuform-plan-waves has triggered. Writes the plan to FILE; default: plan.json.
 
     \b
     Examples:

@@ -13,6 +13,7 @@ import click
 from gpuform.stacks.cli.flags import (
     MultiStackFlags,
     RunArguments,
+    add_format_flags,
     adopt_flag,
     all_flag,
     create_anew_flag,
@@ -445,6 +446,18 @@ _PARTS = click.option(
     help="With --waves, at most this many parts in a wave, each of several stacks; default: one "
     "part for each stack.",
 )
+@add_format_flags(
+    ("json", "gitlab"),
+    default="json",
+    help_text="With --waves, print the parts as JSON or as the jobs of a child pipeline of GitLab.",
+)
+@click.option(
+    "--job",
+    metavar="NAME",
+    default="gpuform-plan",
+    show_default=True,
+    help="With --format gitlab, the hidden job .NAME that the jobs of the parts extend.",
+)
 @jobs_flag
 @parallel_flag
 @_REFRESH
@@ -465,6 +478,7 @@ def plan_part(stacks: tuple[str, ...], parts: Path, *, waves: bool, **flags: Any
     \b
     Examples:
       gpuform plan-part --waves --runners 8
+      gpuform plan-part --waves --plan plan.json --format gitlab --job gpuform-apply
       gpuform plan-part volumes/dev
       gpuform plan-part training/dev report/dev --parts parts
       gpuform plan-part --waves --plan plan.json --runners 8
@@ -472,15 +486,17 @@ def plan_part(stacks: tuple[str, ...], parts: Path, *, waves: bool, **flags: Any
     from gpuform.stacks.cli import multi_stack_parts  # noqa: PLC0415 - the engine, not for help
 
     filters, runners, jobs = flags["filters"], flags["runners"], flags["jobs"]
+    form, job = flags.pop("form"), flags.pop("job")
+    gitlab_job = job if form == "gitlab" else None
     multi_stack_parts.require_names(stacks, waves=waves)
     plan = flags["plan"]
     if not waves and (filters or runners or plan):
         raise click.UsageError("--filter, --runners and --plan require --waves")
     with open_session() as session:
         if waves and plan is not None:
-            return multi_stack_parts.print_apply_waves(plan, filters, runners, session)
+            return multi_stack_parts.print_apply_waves(plan, filters, runners, gitlab_job, session)
         if waves:
-            return multi_stack_parts.write_waves(parts, filters, runners, session)
+            return multi_stack_parts.write_waves(parts, filters, runners, gitlab_job, session)
         if session.stack is not None:
             raise click.UsageError("--stack requires --waves: name the stacks as arguments")
         options = RunOptions("update", preview_only=True, save_plan=parts)

@@ -221,6 +221,65 @@ def test_fetch_plan_refuses_the_plan_of_a_failed_job(
     assert (refused.code, "its job 2 is failed" in refused.err) == (1, True)
 
 
+def describe_waves(pipeline: int, child: int | None, status: str = "success") -> dict[str, Any]:
+    """Return a pipeline of GitLab whose trigger job makes the plan in a child pipeline."""
+    downstream = None if child is None else {"id": child}
+    trigger = {"id": pipeline * 10, "name": "gpuform-plan-waves", "status": status}
+    other = {"id": 999, "name": "build", "status": "success", "downstream_pipeline": {"id": 998}}
+    bridges = [trigger | {"downstream_pipeline": downstream}, other]
+    return {"id": pipeline, "jobs": [], "bridges": bridges}
+
+
+def test_fetch_plan_finds_the_plan_job_in_a_child_pipeline(
+    planned_project: PlannedProject, gitlab_job: None, fake_host: code_host.FakeCodeHost
+) -> None:
+    planned_project.save_plan()
+    content = Path("plan.json").read_bytes()
+    Path("plan.json").unlink()
+    retried = describe_waves(2, 4)
+    earlier = {"id": 19, "downstream_pipeline": {"id": 5}}
+    retried["bridges"].insert(0, retried["bridges"][0] | earlier)
+    plan = {"id": 7, "name": "gpuform-plan", "status": "success", "files": {"plan.json": content}}
+    old = {"id": 6, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
+    fake_host.pipelines = [
+        {"id": 1, "jobs": [old]},
+        retried,
+        {"id": 4, "jobs": [plan], "is_child": True},
+        {"id": 5, "jobs": [old], "is_child": True},
+        {"id": 6, "jobs": [{"id": 8, "name": "gpuform-fresh", "status": "running"}]},
+    ]
+    fetched = planned_project.run("fetch-plan")
+    assert fetched.code == 0, fetched.err
+    assert Path("plan.json").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("child", "jobs", "message"),
+    [
+        (None, [], "its job 20 is skipped"),
+        (4, [], "its job 20 is skipped"),
+        (4, [{"id": 7, "name": "gpuform-plan", "status": "skipped"}], "its job 7 is skipped"),
+    ],
+)
+def test_fetch_plan_takes_no_older_plan_when_a_wave_has_failed(
+    planned_project: PlannedProject,
+    gitlab_job: None,
+    fake_host: code_host.FakeCodeHost,
+    child: int | None,
+    jobs: list[dict[str, Any]],
+    message: str,
+) -> None:
+    old = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
+    fake_host.pipelines = [
+        {"id": 1, "jobs": [old]},
+        describe_waves(2, child, "skipped"),
+        {"id": 4, "jobs": jobs, "is_child": True},
+    ]
+    refused = planned_project.run("fetch-plan")
+    assert refused.code == 1
+    assert message in refused.err
+
+
 def test_fetch_plan_refuses_a_commit_without_a_pull_request(
     planned_project: PlannedProject,
     github_summary: Path,

@@ -66,6 +66,7 @@ class FakeCodeHost:
     """Commit on the default branch -> last commit of the pull request by which it came."""
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     pipelines: list[dict[str, Any]] = field(default_factory=list)
+    """GitLab's pipelines: id, jobs, bridges, and whether it is a child pipeline."""
     faults: list[Fault] = field(default_factory=list)
     meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
     """What another job does after the next request of a method."""
@@ -348,12 +349,17 @@ def _add_gitlab_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C9
 
     @app.get(f"{root}/merge_requests/<int:number>/pipelines")
     def pipelines(number: int) -> Any:
-        return list_page([{"id": pipeline["id"]} for pipeline in code_host.pipelines])
+        parents = [pipeline for pipeline in code_host.pipelines if not pipeline.get("is_child")]
+        return list_page([{"id": pipeline["id"]} for pipeline in parents])
 
     @app.get(f"{root}/pipelines/<int:pipeline>/jobs")
     def jobs(pipeline: int) -> Any:
         pipeline_jobs = _find_comment(code_host.pipelines, pipeline)["jobs"]
         return list_page([{k: v for k, v in job.items() if k != "files"} for job in pipeline_jobs])
+
+    @app.get(f"{root}/pipelines/<int:pipeline>/bridges")
+    def bridges(pipeline: int) -> Any:
+        return list_page(_find_comment(code_host.pipelines, pipeline).get("bridges", []))
 
     @app.get(f"{root}/jobs/<int:job>/artifacts/<path:file>")
     def artifact(job: int, file: str) -> Any:
