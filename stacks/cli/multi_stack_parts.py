@@ -70,8 +70,8 @@ def print_apply_waves(
 ) -> int:
     """Print the waves in which the chosen stacks of a saved plan are applied.
 
-    The form is that of `write_waves`. Without any chosen stack in the plan the waves are empty. No file is written. Raises
-    EngineError.
+    The form is that of `write_waves`. Without any chosen stack in the plan the waves are empty. No
+    file is written. Raises EngineError.
     """
     order, chosen_names = order_stacks(session, filters, runs_programs=False, applies_plan=True)
     schedule = build_apply_schedule(path, order.workspace, chosen_names, runners)
