@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from gpuform.schemas.models import FrozenModel
+from gpuform.schemas.models import FrozenModel, optional_field
 from gpuform.schemas.safe_text import escape_invisible
 
 # a host that begins with a hyphen would be an option of ssh
@@ -173,9 +173,7 @@ class Access(FrozenModel):
     """The ways to reach one resource."""
 
     name: VisibleText = Field(description="Name of the resource on the platform.")
-    kubeconfig: SecretStr | None = Field(
-        default=None, description="Credential for Kubernetes, as YAML."
-    )
+    kubeconfig: SecretStr | None = optional_field("Credential for Kubernetes, as YAML.")
     no_kubeconfig: VisibleText = Field(
         default="", description="Why the resource has no credential."
     )
@@ -184,9 +182,8 @@ class Access(FrozenModel):
     ports: tuple[Port, ...] = Field(
         default=(), description="Ports that are reachable from outside."
     )
-    ssh_authority: SshAuthority | None = Field(
-        default=None,
-        description="Where users get SSH certificates for the machines; None: keys are enough.",
+    ssh_authority: SshAuthority | None = optional_field(
+        "Where users get SSH certificates for the machines; None: keys are enough."
     )
     prefers: Literal["kubectl", "ssh", "slurm"] = Field(
         default="ssh", description="How people usually work with the resource."

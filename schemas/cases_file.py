@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, Problem, optional_field
 from gpuform.schemas.topology import Duration
 
 _CASE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -81,21 +81,17 @@ Operation = Literal["preview", "up", "refresh", "destroy", "expire", "repair"]
 class StartInputs(InputModel):
     """Where a case starts; by default with an empty stack."""
 
-    case: str | None = Field(
-        default=None,
-        description="The case of the same file whose objects and state the case starts from.",
+    case: str | None = optional_field(
+        "The case of the same file whose objects and state the case starts from.",
         examples=["comes_up"],
     )
-    state: str | None = Field(
-        default=None,
-        description="A state file, relative to the test file, as `gpuform stack export` "
+    state: str | None = optional_field(
+        "A state file, relative to the test file, as `gpuform stack export` "
         "writes it. The emulator starts with the objects of the state.",
         examples=["states/prod.json"],
     )
-    later: EmulatedDuration | None = Field(
-        default=None,
-        description="How much later the run begins, by the platform's clock.",
-        examples=["25h"],
+    later: EmulatedDuration | None = optional_field(
+        "How much later the run begins, by the platform's clock.", examples=["25h"]
     )
 
     @classmethod
@@ -126,15 +122,12 @@ class ProposalInputs(InputModel):
 
     cluster: str = Field(description="The cluster's name on the platform.", examples=["training"])
     node: str = Field(description="The node's name.", examples=["training-worker-1"])
-    mode: str | None = Field(
-        default=None,
-        description="How the node would be repaired; REMEDIATION_MODE_HOST_AWARE by default.",
+    mode: str | None = optional_field(
+        "How the node would be repaired; REMEDIATION_MODE_HOST_AWARE by default.",
         examples=["REMEDIATION_MODE_REBOOT_VM"],
     )
-    reason: str | None = Field(
-        default=None,
-        description="The platform's message about the proposal.",
-        examples=["GPU fell off the bus"],
+    reason: str | None = optional_field(
+        "The platform's message about the proposal.", examples=["GPU fell off the bus"]
     )
 
 
@@ -143,21 +136,15 @@ class JobInputs(InputModel):
 
     cluster: str = Field(description="The cluster's name on the platform.", examples=["training"])
     name: str = Field(description="Name of the job.", examples=["pretraining"])
-    node: str | None = Field(
-        default=None,
-        description="The node that runs the job; by default any node with free GPUs.",
+    node: str | None = optional_field(
+        "The node that runs the job; by default any node with free GPUs.",
         examples=["training-worker-1"],
     )
-    gpus: int | None = Field(
-        default=None,
-        ge=0,
-        description="Number of GPUs that the job uses; none by default.",
-        examples=[8],
+    gpus: int | None = optional_field(
+        "Number of GPUs that the job uses; none by default.", ge=0, examples=[8]
     )
-    runs_for: EmulatedDuration | None = Field(
-        default=None,
-        description="How long the job runs, by the platform's clock; by default it never ends.",
-        examples=["2h"],
+    runs_for: EmulatedDuration | None = optional_field(
+        "How long the job runs, by the platform's clock; by default it never ends.", examples=["2h"]
     )
 
 
@@ -169,8 +156,8 @@ class ControlInputs(InputModel):
         "object of that name.",
         examples=["together/credit"],
     )
-    body: dict[str, Any] | None = Field(
-        default=None, description="Body of the request.", examples=[{"exhausted": False}]
+    body: dict[str, Any] | None = optional_field(
+        "Body of the request.", examples=[{"exhausted": False}]
     )
 
 
@@ -185,62 +172,50 @@ class OutsideRequestInputs(InputModel):
         "name.",
         examples=["/together/v1/compute/clusters/{training}"],
     )
-    body: dict[str, Any] | None = Field(
-        default=None, description="Body of the request.", examples=[{"num_gpus": 32}]
+    body: dict[str, Any] | None = optional_field(
+        "Body of the request.", examples=[{"num_gpus": 32}]
     )
 
 
 class EventInputs(InputModel):
     """An event on the platform or in the run. Each entry has exactly one kind of event."""
 
-    at: EmulatedDuration | None = Field(
-        default=None,
-        description="Time after the beginning of the run, by the platform's clock; before the "
+    at: EmulatedDuration | None = optional_field(
+        "Time after the beginning of the run, by the platform's clock; before the "
         "run if neither `at` nor `on` is given.",
         examples=["10m"],
     )
-    on: RequestPattern | None = Field(
-        default=None,
-        description="The request of gpuform during which the event happens: after its effect, "
+    on: RequestPattern | None = optional_field(
+        "The request of gpuform during which the event happens: after its effect, "
         "before its answer. A method, and a regular expression for the path.",
         examples=["POST /compute/clusters$"],
     )
-    stock_out: str | None = Field(
-        default=None, description="The platform that runs out of GPUs.", examples=["together"]
+    stock_out: str | None = optional_field(
+        "The platform that runs out of GPUs.", examples=["together"]
     )
-    status: StatusInputs | None = Field(
-        default=None, description="The status that an object shows from now on."
+    status: StatusInputs | None = optional_field("The status that an object shows from now on.")
+    credit_gone: str | None = optional_field(
+        "The platform on which the account runs out of credit.", examples=["together"]
     )
-    credit_gone: str | None = Field(
-        default=None,
-        description="The platform on which the account runs out of credit.",
-        examples=["together"],
+    node_not_ready: NodeInputs | None = optional_field(
+        "A node that Kubernetes reports as not ready from now on."
     )
-    node_not_ready: NodeInputs | None = Field(
-        default=None, description="A node that Kubernetes reports as not ready from now on."
-    )
-    proposal: ProposalInputs | None = Field(
-        default=None, description="A repair that the platform proposes."
-    )
-    job: JobInputs | None = Field(default=None, description="Work that begins on a cluster.")
-    fault: dict[str, Any] | None = Field(
-        default=None,
-        description="A fault of the emulator, as POST /_emulator/faults takes it.",
+    proposal: ProposalInputs | None = optional_field("A repair that the platform proposes.")
+    job: JobInputs | None = optional_field("Work that begins on a cluster.")
+    fault: dict[str, Any] | None = optional_field(
+        "A fault of the emulator, as POST /_emulator/faults takes it.",
         examples=[{"method": "POST", "path": "/compute/clusters$", "status": 503}],
     )
-    met: bool | None = Field(
-        default=None,
-        description="Whether a request must meet the `fault`; true if not given. With false, "
+    met: bool | None = optional_field(
+        "Whether a request must meet the `fault`; true if not given. With false, "
         "the case fails when a request meets it.",
         examples=[False],
     )
-    control: ControlInputs | None = Field(default=None, description="A control of the emulator.")
-    request: OutsideRequestInputs | None = Field(
-        default=None, description="A request of somebody else to the platform."
+    control: ControlInputs | None = optional_field("A control of the emulator.")
+    request: OutsideRequestInputs | None = optional_field(
+        "A request of somebody else to the platform."
     )
-    kill: Literal[True] | None = Field(
-        default=None, description="SIGKILL ends the run, without any notice."
-    )
+    kill: Literal[True] | None = optional_field("SIGKILL ends the run, without any notice.")
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -267,20 +242,16 @@ class ObjectInputs(InputModel):
     """An object that is on the platform."""
 
     name: str = Field(description="Name of the object on the platform.", examples=["training"])
-    status: str | None = Field(
-        default=None, description="Status of the object; by default any status.", examples=["Ready"]
+    status: str | None = optional_field(
+        "Status of the object; by default any status.", examples=["Ready"]
     )
 
 
 class DurationInputs(InputModel):
     """How long something may take, by the platform's clock."""
 
-    at_least: Duration | None = Field(
-        default=None, description="The shortest allowed time.", examples=["5m"]
-    )
-    at_most: Duration | None = Field(
-        default=None, description="The longest allowed time.", examples=["45m"]
-    )
+    at_least: Duration | None = optional_field("The shortest allowed time.", examples=["5m"])
+    at_most: Duration | None = optional_field("The longest allowed time.", examples=["45m"])
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -292,87 +263,67 @@ class DurationInputs(InputModel):
 class ExpectInputs(InputModel):
     """The expectations of a run. A property without an expectation is not compared."""
 
-    result: RunResult | None = Field(
-        default=None,
-        description="Result of the run. By default succeeded; if `error` is given, any result "
+    result: RunResult | None = optional_field(
+        "Result of the run. By default succeeded; if `error` is given, any result "
         "except succeeded.",
         examples=["policy-violation"],
     )
-    error: list[NonEmpty[str]] | None = Field(
-        default=None,
+    error: list[NonEmpty[str]] | None = optional_field(
+        "Texts that the errors and refusals of the run must contain, all together.",
         min_length=1,
-        description="Texts that the errors and refusals of the run must contain, all together.",
         examples=[["no GPUs are free"]],
     )
-    warning: list[NonEmpty[str]] | None = Field(
-        default=None,
+    warning: list[NonEmpty[str]] | None = optional_field(
+        "Texts that the warnings of the run must contain, all together.",
         min_length=1,
-        description="Texts that the warnings of the run must contain, all together.",
         examples=[["is not ready"]],
     )
-    plan: dict[str, Action] | None = Field(
-        default=None,
-        description="Action of the plan on each resource, by the resource's name or as "
+    plan: dict[str, Action] | None = optional_field(
+        "Action of the plan on each resource, by the resource's name or as "
         "SECTION.NAME; * in a name stands for any text. A resource without an "
         "entry must stay the same.",
         examples=[{"train": "update", "workers-*": "create"}],
     )
-    properties: dict[str, NonEmpty[dict[str, Any]]] | None = Field(
-        default=None,
+    properties: dict[str, NonEmpty[dict[str, Any]]] | None = optional_field(
+        "New values of properties of changed resources, by property path.",
         min_length=1,
-        description="New values of properties of changed resources, by property path.",
         examples=[{"train": {"num_gpus": 24}}],
     )
-    replaced_by: dict[str, NonEmpty[list[str]]] | None = Field(
-        default=None,
+    replaced_by: dict[str, NonEmpty[list[str]]] | None = optional_field(
+        "All properties that force the replacement of a replaced resource.",
         min_length=1,
-        description="All properties that force the replacement of a replaced resource.",
         examples=[{"train": ["region"]}],
     )
-    gates: dict[str, Verdict] | None = Field(
-        default=None,
-        min_length=1,
-        description="Expected results of gates.",
-        examples=[{"budget": "stops"}],
+    gates: dict[str, Verdict] | None = optional_field(
+        "Expected results of gates.", min_length=1, examples=[{"budget": "stops"}]
     )
-    hourly_cost: dict[str, float] | None = Field(
-        default=None,
+    hourly_cost: dict[str, float] | None = optional_field(
+        "Cost of an hour of the stack once the plan is applied, by currency.",
         min_length=1,
-        description="Cost of an hour of the stack once the plan is applied, by currency.",
         examples=[{"USD": 47.84}],
     )
-    resources: dict[str, dict[str, Any]] | None = Field(
-        default=None,
+    resources: dict[str, dict[str, Any]] | None = optional_field(
+        "Resources in the state after the run, with some of their outputs, by property paths.",
         min_length=1,
-        description="Resources in the state after the run, with some of their outputs, by "
-        "property paths.",
         examples=[{"train": {"status": "Ready", "ready": True}}],
     )
-    absent: list[str] | None = Field(
-        default=None,
-        min_length=1,
-        description="Resources that the state does not have after the run.",
-        examples=[["train"]],
+    absent: list[str] | None = optional_field(
+        "Resources that the state does not have after the run.", min_length=1, examples=[["train"]]
     )
-    outputs: dict[str, Any] | None = Field(
-        default=None,
-        min_length=1,
-        description="Outputs of the stack.",
-        examples=[{"status": "Ready"}],
+    outputs: dict[str, Any] | None = optional_field(
+        "Outputs of the stack.", min_length=1, examples=[{"status": "Ready"}]
     )
-    objects: dict[str, list[ObjectInputs]] | None = Field(
-        default=None,
-        min_length=1,
-        description="All objects of a kind that are on a platform after the run, by "
+    objects: dict[str, list[ObjectInputs]] | None = optional_field(
+        "All objects of a kind that are on a platform after the run, by "
         "PLATFORM/KIND; a further object fails the case.",
+        min_length=1,
         examples=[{"together/clusters": [{"name": "training", "status": "Ready"}]}],
     )
-    takes: DurationInputs | None = Field(
-        default=None, description="How long the run takes, by the platform's clock."
+    takes: DurationInputs | None = optional_field(
+        "How long the run takes, by the platform's clock."
     )
-    snapshot: bool | None = Field(
-        default=None,
-        description="Whether plan, outputs and objects are compared with the file that "
+    snapshot: bool | None = optional_field(
+        "Whether plan, outputs and objects are compared with the file that "
         "`gpuform test --update` has written.",
         examples=[True],
     )
@@ -385,79 +336,57 @@ class CaseInputs(InputModel):
     refuses_null: ClassVar[bool] = True
     retired_names: ClassVar[Mapping[str, str]] = {"command": "run", "variables": "config"}
 
-    description: str | None = Field(
-        default=None, description="What the case shows.", examples=["More GPUs change it in place."]
+    description: str | None = optional_field(
+        "What the case shows.", examples=["More GPUs change it in place."]
     )
-    stack: str | None = Field(
-        default=None,
-        description="The stack whose Pulumi.STACK.yaml has the configuration; none by default.",
+    stack: str | None = optional_field(
+        "The stack whose Pulumi.STACK.yaml has the configuration; none by default.",
         examples=["prod"],
     )
-    config: dict[str, Any] | None = Field(
-        default=None, description="Values of the configuration.", examples=[{"gpus": 16}]
+    config: dict[str, Any] | None = optional_field(
+        "Values of the configuration.", examples=[{"gpus": 16}]
     )
-    secrets: dict[str, str] | None = Field(
-        default=None,
-        description="Secret values of the configuration; no real ones.",
-        examples=[{"token": "only-for-tests"}],
+    secrets: dict[str, str] | None = optional_field(
+        "Secret values of the configuration; no real ones.", examples=[{"token": "only-for-tests"}]
     )
-    stack_references: dict[str, dict[str, Any]] | None = Field(
-        default=None,
-        description="Outputs of other stacks that the stack of the case reads, by PROJECT/STACK.",
+    stack_references: dict[str, dict[str, Any]] | None = optional_field(
+        "Outputs of other stacks that the stack of the case reads, by PROJECT/STACK.",
         examples=[{"network/prod": {"vpc_id": "vpc-1"}}],
     )
-    start: StartInputs | None = Field(
-        default=None, description="The start of the case; by default an empty stack."
+    start: StartInputs | None = optional_field("The start of the case; by default an empty stack.")
+    run: Operation | None = optional_field(
+        "The operation; up if not given. Every prompt is answered with yes.", examples=["preview"]
     )
-    run: Operation | None = Field(
-        default=None,
-        description="The operation; up if not given. Every prompt is answered with yes.",
-        examples=["preview"],
-    )
-    allow: list[str] | None = Field(
-        default=None,
-        description="Permissions, as for --allow; cases cannot have real-schedulers.",
+    allow: list[str] | None = optional_field(
+        "Permissions, as for --allow; cases cannot have real-schedulers.",
         examples=[["destroy-reserved"]],
     )
-    target: list[str] | None = Field(
-        default=None, description="As --target of the run.", examples=[["train"]]
-    )
-    exclude: list[str] | None = Field(
-        default=None, description="As --exclude of the run.", examples=[["data"]]
-    )
-    replace: list[str] | None = Field(
-        default=None, description="As --replace of the run.", examples=[["train"]]
-    )
-    refresh: bool | None = Field(
-        default=None, description="As --refresh of the run.", examples=[True]
-    )
-    events: list[EventInputs] | None = Field(
-        default=None,
-        description="What happens on the platform and to the run.",
+    target: list[str] | None = optional_field("As --target of the run.", examples=[["train"]])
+    exclude: list[str] | None = optional_field("As --exclude of the run.", examples=[["data"]])
+    replace: list[str] | None = optional_field("As --replace of the run.", examples=[["train"]])
+    refresh: bool | None = optional_field("As --refresh of the run.", examples=[True])
+    events: list[EventInputs] | None = optional_field(
+        "What happens on the platform and to the run.",
         examples=[[{"at": "10m", "status": {"object": "training", "status": "Degraded"}}]],
     )
-    expect: ExpectInputs | None = Field(
-        default=None, description="The expectations; by default that the run succeeds."
+    expect: ExpectInputs | None = optional_field(
+        "The expectations; by default that the run succeeds."
     )
 
 
 class DefaultsInputs(InputModel):
     """Default values for all cases of the file."""
 
-    stack: str | None = Field(default=None, description="As `stack` of a case.", examples=["prod"])
-    config: dict[str, Any] | None = Field(
-        default=None,
-        description="`config` of every case; a case adds values of its own.",
-        examples=[{"gpus": 16}],
+    stack: str | None = optional_field("As `stack` of a case.", examples=["prod"])
+    config: dict[str, Any] | None = optional_field(
+        "`config` of every case; a case adds values of its own.", examples=[{"gpus": 16}]
     )
-    secrets: dict[str, str] | None = Field(
-        default=None,
-        description="`secrets` of every case; a case adds values of its own.",
+    secrets: dict[str, str] | None = optional_field(
+        "`secrets` of every case; a case adds values of its own.",
         examples=[{"token": "only-for-tests"}],
     )
-    stack_references: dict[str, dict[str, Any]] | None = Field(
-        default=None,
-        description="`stack_references` of every case; a case adds values of its own.",
+    stack_references: dict[str, dict[str, Any]] | None = optional_field(
+        "`stack_references` of every case; a case adds values of its own.",
         examples=[{"network/prod": {"vpc_id": "vpc-1"}}],
     )
 
@@ -467,7 +396,7 @@ class CasesInputs(InputModel):
 
     refuses_null: ClassVar[bool] = True
 
-    defaults: DefaultsInputs | None = Field(default=None, description="Defaults of all cases.")
+    defaults: DefaultsInputs | None = optional_field("Defaults of all cases.")
     cases: dict[str, CaseInputs] = Field(
         min_length=1,
         description="The cases by their names.",

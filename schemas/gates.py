@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 from pydantic import AfterValidator, Field, create_model
 
 from gpuform.schemas.checking import find_nearest_name
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, Problem, optional_field
 
 M = TypeVar("M", bound=InputModel)
 
@@ -50,15 +50,13 @@ class GpuPriceInputs(InputModel):
         "server_type_id.",
         examples=["H100_SXM"],
     )
-    billing: BillingName | None = Field(
-        default=None,
-        description="How the GPU is billed; on_demand if not declared.",
+    billing: BillingName | None = optional_field(
+        "How the GPU is billed; on_demand if not declared.",
         examples=["on_demand", "reserved", "preemptible", "stopped"],
     )
-    region: str | None = Field(
-        default=None,
+    region: str | None = optional_field(
+        "For this region only, where it overrides a price of all regions.",
         min_length=1,
-        description="For this region only, where it overrides a price of all regions.",
         examples=["us-central-8"],
     )
     per_hour: float = Field(
@@ -74,10 +72,9 @@ class StoragePriceInputs(InputModel):
         description="The unit that the platform measures by: TiB on together, GB on tensorone.",
         examples=["TiB"],
     )
-    region: str | None = Field(
-        default=None,
+    region: str | None = optional_field(
+        "For this region only, where it overrides a price of all regions.",
         min_length=1,
-        description="For this region only, where it overrides a price of all regions.",
         examples=["us-central-8"],
     )
     per_month: float = Field(
@@ -89,15 +86,12 @@ class PriceBookInputs(InputModel):
     """A price book. The cost of anything without a price is unknown, not zero."""
 
     currency: Currency = Field(description="Currency of all prices, such as USD.", examples=["USD"])
-    gpus: list[GpuPriceInputs] | None = Field(
-        default=None,
-        description="Prices of GPUs.",
+    gpus: list[GpuPriceInputs] | None = optional_field(
+        "Prices of GPUs.",
         examples=[[{"platform": "together", "gpu_type": "H100_SXM", "per_hour": 2.99}]],
     )
-    storage: list[StoragePriceInputs] | None = Field(
-        default=None,
-        description="Prices of storage.",
-        examples=[[{"platform": "together", "unit": "TiB", "per_month": 60}]],
+    storage: list[StoragePriceInputs] | None = optional_field(
+        "Prices of storage.", examples=[[{"platform": "together", "unit": "TiB", "per_month": 60}]]
     )
 
     @classmethod
@@ -196,12 +190,11 @@ class MaxCostInputs(InputModel):
 class NotBusyInputs(InputModel):
     """When capacity counts as in use."""
 
-    above: float | None = Field(
-        default=None,
+    above: float | None = optional_field(
+        "GPUs are in use if their utilization is above this number, from 0 to 1; "
+        "0.05 if not declared.",
         ge=0,
         le=1,
-        description="GPUs are in use if their utilization is above this number, from 0 to 1; "
-        "0.05 if not declared.",
         examples=[0.05],
     )
 
@@ -209,33 +202,22 @@ class NotBusyInputs(InputModel):
 class NoOpenPortsInputs(InputModel):
     """The ports that may be open nevertheless."""
 
-    allowed: list[Annotated[int, Field(ge=0, le=65535)]] | None = Field(
-        default=None,
-        description="Ports that any address may reach; none if not declared.",
-        examples=[[443]],
+    allowed: list[Annotated[int, Field(ge=0, le=65535)]] | None = optional_field(
+        "Ports that any address may reach; none if not declared.", examples=[[443]]
     )
 
 
 class RehearsalLimitInputs(InputModel):
     """The most that any rehearsed hazard may cost. At least one limit."""
 
-    max_lost_gpus: int | None = Field(
-        default=None,
-        ge=0,
-        description="The most GPUs that may be without work at one time.",
-        examples=[0],
+    max_lost_gpus: int | None = optional_field(
+        "The most GPUs that may be without work at one time.", ge=0, examples=[0]
     )
-    max_gpu_hours_without_work: float | None = Field(
-        default=None,
-        ge=0,
-        description="The most hours without work, summed over the GPUs.",
-        examples=[8],
+    max_gpu_hours_without_work: float | None = optional_field(
+        "The most hours without work, summed over the GPUs.", ge=0, examples=[8]
     )
-    jobs_ended: int | None = Field(
-        default=None,
-        ge=0,
-        description="The most jobs that may end before they are done.",
-        examples=[0],
+    jobs_ended: int | None = optional_field(
+        "The most jobs that may end before they are done.", ge=0, examples=[0]
     )
 
     @classmethod
@@ -261,125 +243,96 @@ class GateInputs(InputModel):
         *("max_cost_increase", "python", "rego"),
     )
 
-    max_destroyed_gpus: int | None = Field(
-        default=None,
-        ge=0,
-        description="The highest number of GPUs that one plan may remove.",
-        examples=[8],
+    max_destroyed_gpus: int | None = optional_field(
+        "The highest number of GPUs that one plan may remove.", ge=0, examples=[8]
     )
-    not_replaced: list[Literal["running", "reserved"]] | None = Field(
-        default=None,
+    not_replaced: list[Literal["running", "reserved"]] | None = optional_field(
+        "Resources that must not be replaced: running, reserved, or both.",
         min_length=1,
-        description="Resources that must not be replaced: running, reserved, or both.",
         examples=[["running", "reserved"]],
     )
-    allowed_regions: list[str] | None = Field(
-        default=None,
-        min_length=1,
-        description="The regions in which resources may be created.",
-        examples=[["us-central-8"]],
+    allowed_regions: list[str] | None = optional_field(
+        "The regions in which resources may be created.", min_length=1, examples=[["us-central-8"]]
     )
-    allowed_gpu_types: list[str] | None = Field(
-        default=None,
+    allowed_gpu_types: list[str] | None = optional_field(
+        "The GPU types that may be created (for scp: the declared gpu_type or server_type_id).",
         min_length=1,
-        description="The GPU types that may be created (for scp: the declared gpu_type or "
-        "server_type_id).",
         examples=[["H100_SXM", "H200_SXM"]],
     )
-    max_hourly_cost: MaxCostInputs | None = Field(
-        default=None,
-        description="The highest cost of an hour of the whole stack once the plan is applied. "
+    max_hourly_cost: MaxCostInputs | None = optional_field(
+        "The highest cost of an hour of the whole stack once the plan is applied. "
         "A plan that lowers the cost or only removes capacity passes; a plan that adds "
         "capacity with unknown costs does not pass.",
         examples=[{"amount": 120, "currency": "USD"}],
     )
-    max_cost_increase: Annotated[str, AfterValidator(_validate_percentage)] | None = Field(
-        default=None,
-        description="The most by which a plan may raise the hourly cost of the whole stack, in "
+    max_cost_increase: Annotated[str, AfterValidator(_validate_percentage)] | None = optional_field(
+        "The most by which a plan may raise the hourly cost of the whole stack, in "
         "per cent of the cost before. A stack without costs before passes: limit it with "
         "max_hourly_cost.",
         examples=["10%"],
     )
-    required_tags: list[str] | None = Field(
-        default=None,
-        min_length=1,
-        description="Tags that every resource which supports tags must have.",
-        examples=[["team"]],
+    required_tags: list[str] | None = optional_field(
+        "Tags that every resource which supports tags must have.", min_length=1, examples=[["team"]]
     )
-    protected: list[str] | None = Field(
-        default=None,
+    protected: list[str] | None = optional_field(
+        "Names or URNs, with * for any text, of resources that must not be deleted or replaced.",
         min_length=1,
-        description="Names or URNs, with * for any text, of resources that must not be "
-        "deleted or replaced.",
         examples=[["prod-*"]],
     )
-    expiry_required: Annotated[bool, AfterValidator(_require_true)] | None = Field(
-        default=None,
-        description="Created resources must end by themselves: expires, ttl, auto_terminate, "
+    expiry_required: Annotated[bool, AfterValidator(_require_true)] | None = optional_field(
+        "Created resources must end by themselves: expires, ttl, auto_terminate, "
         "duration_days, reservation_end_time, or a tag expires.",
         examples=[True],
     )
-    not_busy: NotBusyInputs | None = Field(
-        default=None,
-        description="No resource is removed, replaced or repaired while it is in use, as "
+    not_busy: NotBusyInputs | None = optional_field(
+        "No resource is removed, replaced or repaired while it is in use, as "
         "TensorOne or Lens reports, or while its use is unknown.",
         examples=[{"above": 0.05}],
     )
-    no_open_ports: NoOpenPortsInputs | None = Field(
-        default=None,
-        description="No resource may have unknown ports, or ports that are open to any address, "
+    no_open_ports: NoOpenPortsInputs | None = optional_field(
+        "No resource may have unknown ports, or ports that are open to any address, "
         "as TensorOne's firewall rules show. The ports of a new cluster are "
         "known only with ssh_enabled: false, and without port_mappings and security_groups.",
         examples=[{"allowed": [443]}],
     )
-    max_repaired_nodes: int | None = Field(
-        default=None,
-        ge=0,
-        description="The most broken nodes that one plan may repair.",
-        examples=[1],
+    max_repaired_nodes: int | None = optional_field(
+        "The most broken nodes that one plan may repair.", ge=0, examples=[1]
     )
-    certified: Annotated[bool, AfterValidator(_require_true)] | None = Field(
-        default=None,
-        description="Every resource with GPUs is certified: by a certification that has "
+    certified: Annotated[bool, AfterValidator(_require_true)] | None = optional_field(
+        "Every resource with GPUs is certified: by a certification that has "
         "passed and is not stale, or that the plan creates or repeats; or by Together's own "
         "acceptance tests, if they are declared and all nodes have passed them.",
         examples=[True],
     )
-    rehearsal: RehearsalLimitInputs | None = Field(
-        default=None,
-        description="The plan was rehearsed (`preview --rehearse`), and no hazard costs more. "
+    rehearsal: RehearsalLimitInputs | None = optional_field(
+        "The plan was rehearsed (`preview --rehearse`), and no hazard costs more. "
         "Plans of an update only; a plan without changes passes.",
         examples=[{"max_lost_gpus": 0, "max_gpu_hours_without_work": 8, "jobs_ended": 0}],
     )
-    python: _Function | None = Field(
-        default=None,
-        description="A function of the project, MODULE:NAME, that gets the plan and yields a "
+    python: _Function | None = optional_field(
+        "A function of the project, MODULE:NAME, that gets the plan and yields a "
         "message for each problem.",
         examples=["policies:not_on_fridays"],
     )
-    rego: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A file, or a folder with files *.rego, in the project: the program opa "
+    rego: str | None = optional_field(
+        "A file, or a folder with files *.rego, in the project: the program opa "
         "evaluates the set `deny` of the package gpuform, with the plan as input.",
+        min_length=1,
         examples=["policies"],
     )
-    resources: list[str] | None = Field(
-        default=None,
-        min_length=1,
-        description="Names or URNs of the resources that the rule checks, with * for any text; "
+    resources: list[str] | None = optional_field(
+        "Names or URNs of the resources that the rule checks, with * for any text; "
         "all resources by default.",
+        min_length=1,
         examples=[["train*"]],
     )
-    level: Literal["mandatory", "advisory"] | None = Field(
-        default=None,
-        description="mandatory blocks a plan, advisory only warns; mandatory if not declared.",
+    level: Literal["mandatory", "advisory"] | None = optional_field(
+        "mandatory blocks a plan, advisory only warns; mandatory if not declared.",
         examples=["advisory"],
     )
-    reason: str | None = Field(
-        default=None,
+    reason: str | None = optional_field(
+        "The reason of the gate, shown when it blocks a plan.",
         min_length=1,
-        description="The reason of the gate, shown when it blocks a plan.",
         examples=["The budget of 2026: ask the owner of the project."],
     )
 
@@ -424,9 +377,8 @@ class GatesInputs(InputModel):
         "gate:NAME lifts the gate for one run.",
         examples=[{"few-at-a-time": {"max_destroyed_gpus": 8}}],
     )
-    waive: list[WaiverInputs] | None = Field(
-        default=None,
-        description="Waivers of gates, each with a last day; every review shows them.",
+    waive: list[WaiverInputs] | None = optional_field(
+        "Waivers of gates, each with a last day; every review shows them.",
         examples=[
             [{"gate": "budget", "until": "2026-12-31", "reason": "a move", "by": "ana@example.com"}]
         ],

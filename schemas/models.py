@@ -39,6 +39,11 @@ class Problem:
         return f"{self.path}: {self.reason}"
 
 
+def optional_field(description: str, **options: Any) -> Any:
+    """Build the field of a value that may be absent: None. `options` are those of `Field`."""
+    return Field(default=None, description=description, **options)
+
+
 class FrozenModel(BaseModel):
     """Base of the models of what gpuform itself writes and reads. Unknown names are refused."""
 
@@ -166,8 +171,8 @@ class OutputModel(BaseModel):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     ready: bool = Field(description="Whether the resource is usable now.")
-    not_ready_reason: str | None = Field(
-        default=None, description="Why the resource is not usable; absent if it is."
+    not_ready_reason: str | None = optional_field(
+        "Why the resource is not usable; absent if it is."
     )
 
     @classmethod

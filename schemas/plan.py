@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.models import FrozenModel
+from gpuform.schemas.models import FrozenModel, optional_field
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.rehearsal import Rehearsal
@@ -95,12 +95,9 @@ class PropertyChange(_ValueChange):
 
     path: str = Field(description="Property path, such as cluster_config.load_balancer.")
     action: Action = Field(description="The action on the property; keep means no change.")
-    before: Any = Field(
-        default=None, description="The value last observed; null if no value exists."
-    )
-    after: Any = Field(
-        default=None,
-        description="The value afterwards; null if no value exists or the value is unknown.",
+    before: Any = optional_field("The value last observed; null if no value exists.")
+    after: Any = optional_field(
+        "The value afterwards; null if no value exists or the value is unknown."
     )
     unknown: bool = Field(default=False, description="The value is known only after apply.")
     secret: bool = Field(default=False, description="The values are masked.")
@@ -168,18 +165,14 @@ class ResourceChange(FrozenModel):
     changes: tuple[PropertyChange, ...] = Field(
         default=(), description="Property changes of the resource."
     )
-    gpus_added: int | None = Field(default=None, ge=0, description="Added GPUs; null: unknown.")
-    gpus_removed: int | None = Field(default=None, ge=0, description="Removed GPUs; null: unknown.")
+    gpus_added: int | None = optional_field("Added GPUs; null: unknown.", ge=0)
+    gpus_removed: int | None = optional_field("Removed GPUs; null: unknown.", ge=0)
     parent: str = Field(default="", description="URN of the resource's parent; empty: none.")
     dependencies: tuple[str, ...] = Field(
         default=(), description="URNs of the resources that this resource depends on."
     )
-    before: ResourceUsage | None = Field(
-        default=None, description="Resource usage now; null if unknown."
-    )
-    after: ResourceUsage | None = Field(
-        default=None, description="Resource usage afterwards; null if unknown."
-    )
+    before: ResourceUsage | None = optional_field("Resource usage now; null if unknown.")
+    after: ResourceUsage | None = optional_field("Resource usage afterwards; null if unknown.")
     retained: bool = Field(
         default=False,
         description="The object of the resource stays on the platform, but the stack no "
@@ -190,10 +183,9 @@ class ResourceChange(FrozenModel):
         description="Present use of the resource as the platform reports it, if the plan "
         "removes capacity.",
     )
-    leaving: RemovedNodes | None = Field(
-        default=None,
-        description="The nodes that an update removes, and the jobs on them; null if the "
-        "update removes none, or if no scheduler answered.",
+    leaving: RemovedNodes | None = optional_field(
+        "The nodes that an update removes, and the jobs on them; null if the "
+        "update removes none, or if no scheduler answered."
     )
     others: tuple[str, ...] = Field(
         default=(), description="Parts of a deleted object that belong to other people or stacks."
@@ -211,9 +203,7 @@ class ResourceDrift(FrozenModel):
     changes: tuple[PropertyChange, ...] = Field(
         default=(), description="Properties that the platform has changed, from the state's value."
     )
-    nodes: int | None = Field(
-        default=None, ge=0, description="Number of GPU nodes; null if the resource has none."
-    )
+    nodes: int | None = optional_field("Number of GPU nodes; null if the resource has none.", ge=0)
     failed_nodes: tuple[str, ...] = Field(
         default=(), description="Names of the GPU nodes that do not work."
     )
@@ -224,13 +214,10 @@ class OutputChange(_ValueChange):
 
     name: str = Field(description="Name of the output.")
     action: Action = Field(description="The action on the output.")
-    before: Any = Field(
-        default=None, description="Value of the output now; null if the output does not exist."
-    )
-    after: Any = Field(
-        default=None,
-        description="Value of the output afterwards; null if the plan removes the output or "
-        "the value is unknown.",
+    before: Any = optional_field("Value of the output now; null if the output does not exist.")
+    after: Any = optional_field(
+        "Value of the output afterwards; null if the plan removes the output or "
+        "the value is unknown."
     )
     unknown: bool = Field(default=False, description="The value is known only after apply.")
     secret: bool = Field(default=False, description="The values are masked.")
@@ -313,9 +300,7 @@ class GateResult(FrozenModel):
     note: str = Field(
         default="", description="What the gate has examined, if it passes; empty: the plan alone."
     )
-    waiver: Waiver | None = Field(
-        default=None, description="The waiver of the gate in gates.yaml; null: none."
-    )
+    waiver: Waiver | None = optional_field("The waiver of the gate in gates.yaml; null: none.")
 
     @property
     def is_waived(self) -> bool:
@@ -372,9 +357,8 @@ class Plan(FrozenModel):
         default="",
         description="Number of the pull request whose CI job saved the plan; empty: none.",
     )
-    basis: Basis | None = Field(
-        default=None,
-        description="The digests that the plan is based on; null in a plan that was not saved.",
+    basis: Basis | None = optional_field(
+        "The digests that the plan is based on; null in a plan that was not saved."
     )
     # A failed preview still yields a plan, so that people see the part that is known.
     errors: tuple[str, ...] = Field(
@@ -408,25 +392,22 @@ class Plan(FrozenModel):
     notices: tuple[Notice, ...] = Field(
         default=(), description="Notices about resources, changed or not."
     )
-    exposures: tuple[Exposure, ...] | None = Field(
-        default=None,
-        description="The resources with ports that any address reaches, or with unknown "
-        "ports, once the plan is applied; null if not examined.",
+    exposures: tuple[Exposure, ...] | None = optional_field(
+        "The resources with ports that any address reaches, or with unknown "
+        "ports, once the plan is applied; null if not examined."
     )
-    proofs: tuple[CertificationCheck, ...] | None = Field(
-        default=None,
-        description="Whether the nodes of each resource with GPUs are certified once the plan "
-        "is applied; null if no gate asks for it.",
+    proofs: tuple[CertificationCheck, ...] | None = optional_field(
+        "Whether the nodes of each resource with GPUs are certified once the plan "
+        "is applied; null if no gate asks for it."
     )
-    cost: PlanCost | None = Field(
-        default=None, description="The cost of the whole stack; null if it was not computed."
+    cost: PlanCost | None = optional_field(
+        "The cost of the whole stack; null if it was not computed."
     )
-    rehearsal: Rehearsal | None = Field(
-        default=None,
-        description="What the plan does when something goes wrong; null if it was not rehearsed.",
+    rehearsal: Rehearsal | None = optional_field(
+        "What the plan does when something goes wrong; null if it was not rehearsed."
     )
-    gates: tuple[GateResult, ...] | None = Field(
-        default=None, description="The results of the gates; null without gates."
+    gates: tuple[GateResult, ...] | None = optional_field(
+        "The results of the gates; null without gates."
     )
     weakened_gates: tuple[str, ...] = Field(
         default=(),

@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import Field
 
-from gpuform.schemas.models import FrozenModel
+from gpuform.schemas.models import FrozenModel, optional_field
 
 OUTAGE_S: Final = 86_400.0
 """How long capacity, quota or credit is assumed to be missing, in seconds, before somebody mends.
@@ -205,10 +205,9 @@ class Rehearsal(FrozenModel):
         default=(),
         description="What the refresh before the plan has found, and the rehearsal has, in words.",
     )
-    played_changes: int | None = Field(
-        default=None,
-        description="Number of changes that were played, the first and the largest of each kind, "
-        "so that losses are those of these changes alone; null: all.",
+    played_changes: int | None = optional_field(
+        "Number of changes that were played, the first and the largest of each kind, "
+        "so that losses are those of these changes alone; null: all."
     )
     differences: tuple[str, ...] = Field(
         default=(),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from gpuform.schemas.models import FrozenModel
+from gpuform.schemas.models import FrozenModel, optional_field
 from gpuform.schemas.policies.drain import KubernetesInputs
 
 
@@ -30,13 +30,13 @@ class Expense(FrozenModel):
     what: Literal["gpus", "storage", "whole"] = Field(
         description="GPUs, storage, or the whole resource at one price."
     )
-    amount: float | None = Field(default=None, description="Amount in `unit`; null: unknown.")
+    amount: float | None = optional_field("Amount in `unit`; null: unknown.")
     unit: str = Field(default="GPU", description="GPU, TiB or GB.")
     platform: str = Field(description="The platform.")
     gpu_type: str = Field(default="", description="Type of GPU or server; empty: unknown or none.")
     region: str = Field(default="", description="Region; empty: unknown.")
     billing: Billing = Field(default=Billing.ON_DEMAND, description="How the amount is billed.")
-    hourly: float | None = Field(default=None, description="Cost of an hour; null: unknown.")
+    hourly: float | None = optional_field("Cost of an hour; null: unknown.")
     currency: str = Field(default="", description="Currency of the cost.")
     source: str = Field(
         default="", description="Source of the cost: the platform, or file:line:column of a price."
@@ -65,12 +65,11 @@ class ResourceUsage(FrozenModel):
     gpu_types: tuple[str, ...] = Field(
         default=(), description="Types of the resource's GPUs or servers."
     )
-    tags: tuple[str, ...] | None = Field(
-        default=None, description="Names of the resource's tags; null if the kind has no tags."
+    tags: tuple[str, ...] | None = optional_field(
+        "Names of the resource's tags; null if the kind has no tags."
     )
-    expires: bool | None = Field(
-        default=None,
-        description="Whether the resource ends by itself; null if the kind cannot end.",
+    expires: bool | None = optional_field(
+        "Whether the resource ends by itself; null if the kind cannot end."
     )
     running: bool = Field(
         default=False, description="Whether the resource was running when last observed."
@@ -233,18 +232,15 @@ class NodeRecord(FrozenModel):
     hardware_type: str = Field(
         default="", description="Type of the GPUs or of the server; empty: unknown."
     )
-    gpu_count: int | None = Field(
-        default=None, ge=0, description="Number of the node's GPUs; null: unknown."
-    )
+    gpu_count: int | None = optional_field("Number of the node's GPUs; null: unknown.", ge=0)
     account_id: str = Field(
         default="", description="The account that owns the node; empty: not reported."
     )
     project_id: str = Field(
         default="", description="The project in the account; empty: not reported."
     )
-    in_use: bool | None = Field(
-        default=None,
-        description="Whether the node is switched on and part of a resource; null: unknown.",
+    in_use: bool | None = optional_field(
+        "Whether the node is switched on and part of a resource; null: unknown."
     )
     region: str = Field(default="", description="Region of the node; empty: unknown.")
     name: str = Field(default="", description="Name of the node on the platform.")
@@ -290,12 +286,10 @@ class ResourcePlacement(FrozenModel):
         description="Whether the nodes of the resource, and no others, have a Kubernetes or a "
         "Slurm.",
     )
-    kubeconfig: SecretStr | None = Field(
-        default=None, description="Credential (YAML) of the nodes' Kubernetes; absent: unknown."
+    kubeconfig: SecretStr | None = optional_field(
+        "Credential (YAML) of the nodes' Kubernetes; absent: unknown."
     )
-    kubernetes: KubernetesInputs | None = Field(
-        default=None, description="The declared Kubernetes of the nodes."
-    )
+    kubernetes: KubernetesInputs | None = optional_field("The declared Kubernetes of the nodes.")
     untold: tuple[str, ...] = Field(
         default=(), description="Facts that the platform never reports, such as `switches`."
     )

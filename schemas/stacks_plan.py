@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuform.schemas.gates import GateInputs, WaiverInputs, find_name_problems, find_waiver_problems
-from gpuform.schemas.models import FrozenModel, InputModel, Problem
+from gpuform.schemas.models import FrozenModel, InputModel, Problem, optional_field
 from gpuform.schemas.notify import NotifyRuleInputs
 from gpuform.schemas.plan import GateResult, Plan
 
@@ -27,10 +27,8 @@ class StacksPlan(FrozenModel):
     plans: tuple[Plan, ...] = Field(
         min_length=1, description="The plan of each stack, in the order in which they are applied."
     )
-    gates: tuple[GateResult, ...] | None = Field(
-        default=None,
-        description="Results of the gates of stacks.yaml for all plans together; null without "
-        "gates.",
+    gates: tuple[GateResult, ...] | None = optional_field(
+        "Results of the gates of stacks.yaml for all plans together; null without gates."
     )
     weakened_gates: tuple[str, ...] = Field(
         default=(),
@@ -213,29 +211,24 @@ class StackEntryInputs(InputModel):
         "text and can match several folders.",
         examples=["network", "clusters/*"],
     )
-    stack: str | None = Field(
-        default=None,
+    stack: str | None = optional_field(
+        "Name of the stack; by default every stack that has a Pulumi.STACK.yaml in the folder.",
         min_length=1,
-        description="Name of the stack; by default every stack that has a Pulumi.STACK.yaml in "
-        "the folder.",
         examples=["prod"],
     )
-    after: list[str] | None = Field(
-        default=None,
-        description="Other stacks, as PROJECT/STACK, that are applied first although the "
+    after: list[str] | None = optional_field(
+        "Other stacks, as PROJECT/STACK, that are applied first although the "
         "stack reads none of their outputs.",
         examples=[["network/prod"]],
     )
-    environment: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The environment of the code host whose jobs apply the stack, for "
+    environment: str | None = optional_field(
+        "The environment of the code host whose jobs apply the stack, for "
         "`gpuform new ci --all`; gpuform-STACK if not declared.",
+        min_length=1,
         examples=["production"],
     )
-    approve: Literal["reviewed", "automatic"] | None = Field(
-        default=None,
-        description="reviewed: people approve the job that applies the stack after the merge; "
+    approve: Literal["reviewed", "automatic"] | None = optional_field(
+        "reviewed: people approve the job that applies the stack after the merge; "
         "automatic: the merge is the approval. reviewed if not declared. For `gpuform new ci "
         "--all`; all stacks of an environment have the same.",
         examples=["automatic"],
@@ -251,22 +244,19 @@ class StacksInputs(InputModel):
         "that the stacks read of each other.",
         examples=[[{"folder": "network", "stack": "prod"}]],
     )
-    gates: dict[str, GateInputs] | None = Field(
-        default=None,
-        description="Gates for the combined plan of all stacks, with the fields of gates.yaml. "
+    gates: dict[str, GateInputs] | None = optional_field(
+        "Gates for the combined plan of all stacks, with the fields of gates.yaml. "
         "The gates of each project hold as well.",
         examples=[{"budget": {"max_hourly_cost": {"amount": 900, "currency": "USD"}}}],
     )
-    waive: list[WaiverInputs] | None = Field(
-        default=None,
-        description="Waivers of these gates, each with a last day, with the fields of gates.yaml.",
+    waive: list[WaiverInputs] | None = optional_field(
+        "Waivers of these gates, each with a last day, with the fields of gates.yaml.",
         examples=[
             [{"gate": "budget", "until": "2026-12-31", "reason": "a move", "by": "ana@example.com"}]
         ],
     )
-    notify: dict[str, NotifyRuleInputs] | None = Field(
-        default=None,
-        description="Notification rules for all stacks, with the fields of notify.yaml. The rules "
+    notify: dict[str, NotifyRuleInputs] | None = optional_field(
+        "Notification rules for all stacks, with the fields of notify.yaml. The rules "
         "of each project hold as well.",
         examples=[{"on-call": {"events": ["failed", "out-of-capacity"]}}],
     )

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpuform.schemas.models import FrozenModel
+from gpuform.schemas.models import FrozenModel, optional_field
 from gpuform.schemas.policies.lifetime import Day
 
 AgendaKind = Literal["reservation", "expiry", "running_hours", "rollout", "certification"]
@@ -36,8 +36,8 @@ class AgendaEntry(FrozenModel):
         default="", description="When it begins, in UTC; empty: it has begun, or only ends."
     )
     end: str = Field(default="", description="When it ends, in UTC; empty: unknown.")
-    hours: WeeklyHours | None = Field(
-        default=None, description="The hours of each week; null for an entry that does not recur."
+    hours: WeeklyHours | None = optional_field(
+        "The hours of each week; null for an entry that does not recur."
     )
     urn: str = Field(default="", description="URN of the resource.")
     name: str = Field(default="", description="Name of the resource in the program.")
@@ -123,9 +123,7 @@ class LifeEvent(FrozenModel):
         description="created, imported, changed, deleted, forgotten (the state alone), missing "
         "(deleted outside of the stack), read, failed; of a node also added, removed, repaired."
     )
-    run: int | None = Field(
-        default=None, description="Number of the run; null: no recorded run did it."
-    )
+    run: int | None = optional_field("Number of the run; null: no recorded run did it.")
     begun_by: tuple[int, ...] = Field(
         default=(),
         description="Numbers of interrupted or failed runs that may have begun it, or done it.",
@@ -147,9 +145,9 @@ class TestFigure(FrozenModel):
     category: str = Field(description="Domain and variant of the test.")
     nodes: tuple[str, ...] = Field(description="The tested nodes.")
     passed: bool = Field(description="Whether the nodes have passed.")
-    measured: float | None = Field(default=None, description="The figure; null: none.")
+    measured: float | None = optional_field("The figure; null: none.")
     unit: str = Field(default="", description="Unit of the figure.")
-    required: float | None = Field(default=None, description="The lowest figure that passes.")
+    required: float | None = optional_field("The lowest figure that passes.")
     at: str = Field(default="", description="When the test ended, in UTC; empty: unknown.")
     because: str = Field(default="", description="Why a node failed; empty: it passed.")
 
@@ -160,9 +158,7 @@ class ExplainedRepair(FrozenModel):
     node: str = Field(description="Name of the node.")
     mode: str = Field(description="Kind of repair, in the platform's words.")
     evidence: str = Field(default="", description="What was wrong; empty: not recorded.")
-    run: int | None = Field(
-        default=None, description="Run that requested it; null: the platform, or not recorded."
-    )
+    run: int | None = optional_field("Run that requested it; null: the platform, or not recorded.")
     id: str = Field(default="", description="The platform's id of the repair; empty: unknown.")
     state: str = Field(default="", description="Progress, as the platform reports it.")
     requested_by: str = Field(default="", description="Who requested it, by the platform.")

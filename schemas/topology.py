@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, create_model
 
-from gpuform.schemas.models import InputModel, Problem, require_pattern
+from gpuform.schemas.models import InputModel, Problem, optional_field, require_pattern
 from gpuform.schemas.rules import get_field_rules
 
 SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
@@ -61,32 +61,21 @@ Duration = Annotated[str, AfterValidator(_validate_duration)]
 class TimeoutsInputs(InputModel):
     """How long an operation may take."""
 
-    create: Duration | None = Field(
-        default=None, description="The longest time for a create.", examples=["45m"]
-    )
-    update: Duration | None = Field(
-        default=None, description="The longest time for an update.", examples=["30m"]
-    )
-    delete: Duration | None = Field(
-        default=None, description="The longest time for a delete.", examples=["1h30m"]
-    )
+    create: Duration | None = optional_field("The longest time for a create.", examples=["45m"])
+    update: Duration | None = optional_field("The longest time for an update.", examples=["30m"])
+    delete: Duration | None = optional_field("The longest time for a delete.", examples=["1h30m"])
 
 
 class AliasInputs(InputModel):
     """A former name, type or parent of a resource; omitted fields are as they are now."""
 
-    name: str | None = Field(
-        default=None, description="Earlier name of the resource.", examples=["train-old"]
-    )
-    type: str | None = Field(
-        default=None,
-        description="Earlier type token of the resource.",
+    name: str | None = optional_field("Earlier name of the resource.", examples=["train-old"])
+    type: str | None = optional_field(
+        "Earlier type token of the resource.",
         examples=["pulumi-python:dynamic/gpuform.together:Cluster"],
     )
-    parent: str | None = Field(
-        default=None,
-        description="Earlier parent of the resource: a resource, or a URN.",
-        examples=["{{ clusters.head }}"],
+    parent: str | None = optional_field(
+        "Earlier parent of the resource: a resource, or a URN.", examples=["{{ clusters.head }}"]
     )
 
 
@@ -106,72 +95,53 @@ class _Options(InputModel):
         "import_": "import",
     }
 
-    protect: bool | None = Field(
-        default=None, description="Whether a delete or replacement is refused.", examples=[True]
+    protect: bool | None = optional_field(
+        "Whether a delete or replacement is refused.", examples=[True]
     )
-    retain_on_delete: bool | None = Field(
-        default=None,
-        description="Whether the object stays on the platform when the resource is removed.",
-        examples=[True],
+    retain_on_delete: bool | None = optional_field(
+        "Whether the object stays on the platform when the resource is removed.", examples=[True]
     )
-    delete_before_replace: bool | None = Field(
-        default=None,
-        description="Whether a replacement deletes the old object first, which is the default "
+    delete_before_replace: bool | None = optional_field(
+        "Whether a replacement deletes the old object first, which is the default "
         "because GPUs are scarce.",
         examples=[True],
     )
-    depends_on: list[str] | None = Field(
-        default=None,
-        description="Resources that are created before this one and deleted after it.",
+    depends_on: list[str] | None = optional_field(
+        "Resources that are created before this one and deleted after it.",
         examples=[["{{ health_gates.healthy }}"]],
     )
-    ignore_changes: list[str] | None = Field(
-        default=None,
-        description="Property paths whose changes are not applied.",
-        examples=[["num_gpus"]],
+    ignore_changes: list[str] | None = optional_field(
+        "Property paths whose changes are not applied.", examples=[["num_gpus"]]
     )
-    replace_on_changes: list[str] | None = Field(
-        default=None,
-        description="Property paths whose changes replace the resource.",
-        examples=[["cluster_config"]],
+    replace_on_changes: list[str] | None = optional_field(
+        "Property paths whose changes replace the resource.", examples=[["cluster_config"]]
     )
-    timeouts: TimeoutsInputs | None = Field(
-        default=None,
-        description="How long create, update and delete may take.",
-        examples=[{"create": "45m"}],
+    timeouts: TimeoutsInputs | None = optional_field(
+        "How long create, update and delete may take.", examples=[{"create": "45m"}]
     )
-    aliases: list[AliasInputs] | None = Field(
-        default=None,
-        description="Former names of the resource, so that a renamed resource is not replaced.",
+    aliases: list[AliasInputs] | None = optional_field(
+        "Former names of the resource, so that a renamed resource is not replaced.",
         examples=[[{"name": "train-old"}]],
     )
-    parent: str | None = Field(
-        default=None,
-        description="The parent of this resource, from which options such as protect are "
-        "inherited.",
+    parent: str | None = optional_field(
+        "The parent of this resource, from which options such as protect are inherited.",
         examples=["{{ clusters.head }}"],
     )
-    deleted_with: str | None = Field(
-        default=None,
-        description="The resource whose deletion deletes this one, too, without a request.",
+    deleted_with: str | None = optional_field(
+        "The resource whose deletion deletes this one, too, without a request.",
         examples=["{{ clusters.train }}"],
     )
-    replace_with: list[str] | None = Field(
-        default=None,
-        description="Resources whose replacement replaces this one, too.",
-        examples=[["{{ clusters.train }}"]],
+    replace_with: list[str] | None = optional_field(
+        "Resources whose replacement replaces this one, too.", examples=[["{{ clusters.train }}"]]
     )
-    replacement_trigger: Any = Field(
-        default=None,
-        description="Any value; a change of the value replaces the resource.",
-        examples=["{{ config.day }}"],
+    replacement_trigger: Any = optional_field(
+        "Any value; a change of the value replaces the resource.", examples=["{{ config.day }}"]
     )
-    additional_secret_outputs: list[str] | None = Field(
-        default=None, description="Outputs to keep secret.", examples=[["status"]]
+    additional_secret_outputs: list[str] | None = optional_field(
+        "Outputs to keep secret.", examples=[["status"]]
     )
-    id: str | None = Field(
-        default=None,
-        description="Id of an existing object to read: gpuform never changes or deletes it.",
+    id: str | None = optional_field(
+        "Id of an existing object to read: gpuform never changes or deletes it.",
         examples=["cluster-4f1e"],
     )
 
@@ -208,56 +178,40 @@ ConfigType = Literal["string", "integer", "number", "boolean", "array", "object"
 class ConfigInputs(InputModel):
     """A value that each stack sets in its Pulumi.<stack>.yaml: `gpuform config set NAME VALUE`."""
 
-    type: ConfigType | None = Field(
-        default=None, description="Type of the value; string if not declared.", examples=["integer"]
+    type: ConfigType | None = optional_field(
+        "Type of the value; string if not declared.", examples=["integer"]
     )
-    default: Any = Field(
-        default=None,
-        description="The value for stacks without their own value; without a default every stack "
-        "must set one.",
+    default: Any = optional_field(
+        "The value for stacks without their own value; without a default every stack must set one.",
         examples=[16],
     )
-    emulator_default: Any = Field(
-        default=None,
-        description="The value for stacks without their own value, only on the emulator: stacks "
+    emulator_default: Any = optional_field(
+        "The value for stacks without their own value, only on the emulator: stacks "
         "on real platforms must set one.",
         examples=["Only4Tests!"],
     )
-    description: str | None = Field(
-        default=None, description="Purpose of the value.", examples=["GPUs to train on."]
+    description: str | None = optional_field(
+        "Purpose of the value.", examples=["GPUs to train on."]
     )
-    secret: bool | None = Field(
-        default=None,
-        description="Whether the value is secret, and every value computed from it.",
-        examples=[True],
+    secret: bool | None = optional_field(
+        "Whether the value is secret, and every value computed from it.", examples=[True]
     )
-    enum: list[Any] | None = Field(
-        default=None, description="The values that are allowed.", examples=[["small", "large"]]
+    enum: list[Any] | None = optional_field(
+        "The values that are allowed.", examples=[["small", "large"]]
     )
-    minimum: float | None = Field(
-        default=None, description="The lowest allowed number.", examples=[8]
+    minimum: float | None = optional_field("The lowest allowed number.", examples=[8])
+    maximum: float | None = optional_field("The highest allowed number.", examples=[512])
+    multiple_of: float | None = optional_field(
+        "A number that the value is a multiple of.", gt=0, examples=[8]
     )
-    maximum: float | None = Field(
-        default=None, description="The highest allowed number.", examples=[512]
+    min_length: int | None = optional_field(
+        "The lowest allowed number of characters or items.", ge=0, examples=[1]
     )
-    multiple_of: float | None = Field(
-        default=None, gt=0, description="A number that the value is a multiple of.", examples=[8]
+    max_length: int | None = optional_field(
+        "The highest allowed number of characters or items.", ge=0, examples=[15]
     )
-    min_length: int | None = Field(
-        default=None,
-        ge=0,
-        description="The lowest allowed number of characters or items.",
-        examples=[1],
-    )
-    max_length: int | None = Field(
-        default=None,
-        ge=0,
-        description="The highest allowed number of characters or items.",
-        examples=[15],
-    )
-    pattern: Annotated[str, AfterValidator(require_pattern)] | None = Field(
-        default=None,
-        description="A regular expression that must match the complete text; without look-around "
+    pattern: Annotated[str, AfterValidator(require_pattern)] | None = optional_field(
+        "A regular expression that must match the complete text; without look-around "
         "and backreferences.",
         examples=["[a-z][a-z0-9-]*"],
     )
@@ -276,20 +230,18 @@ class EntryInputs(InputModel):
     """The keys of an entry of any section beside the properties of its kind and platform."""
 
     platform: str = Field(description="The platform that has the resource.", examples=["together"])
-    for_each: Any = Field(
-        default=None,
-        description="A map, or a list of texts and integers: one instance for each, called "
+    for_each: Any = optional_field(
+        "A map, or a list of texts and integers: one instance for each, called "
         "NAME-KEY, in which `each.key` and `each.value` are defined. A removed key removes "
         "its instance, whatever its position; use a map for resources that cost money.",
         examples=[{"a": "us-central-8", "b": "us-central-8"}, "{{ range(4) }}"],
     )
-    when: Any = Field(
-        default=None,
-        description="Whether the resource is declared at all; true by default.",
+    when: Any = optional_field(
+        "Whether the resource is declared at all; true by default.",
         examples=["{{ config.gpus > 0 }}"],
     )
-    options: OptionsInputs | None = Field(
-        default=None, description="Pulumi's resource options.", examples=[{"protect": True}]
+    options: OptionsInputs | None = optional_field(
+        "Pulumi's resource options.", examples=[{"protect": True}]
     )
 
 
@@ -304,15 +256,12 @@ class _Module(InputModel):
         "NAME-KEY-ENTRY with `for_each`. Another prefix means other resources.",
         examples=["train"],
     )
-    for_each: Any = Field(
-        default=None,
-        description="As in an entry: one instance of the module for each item, called NAME-KEY.",
+    for_each: Any = optional_field(
+        "As in an entry: one instance of the module for each item, called NAME-KEY.",
         examples=[{"a": "us-central-8", "b": "us-central-4"}],
     )
-    when: Any = Field(
-        default=None,
-        description="As in an entry: whether the module is included at all.",
-        examples=["{{ config.gpus > 0 }}"],
+    when: Any = optional_field(
+        "As in an entry: whether the module is included at all.", examples=["{{ config.gpus > 0 }}"]
     )
 
 
@@ -339,37 +288,31 @@ ModuleInputs: type[InputModel] = create_model(
 class TopologyInputs(InputModel):
     """A topology file without its sections."""
 
-    include: list[Any] | None = Field(
-        default=None,
-        description="Other topology files, relative to this one. A path includes the contents of "
+    include: list[Any] | None = optional_field(
+        "Other topology files, relative to this one. A path includes the contents of "
         "the file here. An object includes a module, under a name and with values "
         "for its inputs.",
         examples=[["volumes.yaml"], [{"file": "pool.yaml", "name": "train", "with": {"gpus": 16}}]],
     )
-    inputs: dict[str, ConfigInputs] | None = Field(
-        default=None,
-        description="Of a module file: its input values, `{{ inputs.NAME }}`.",
+    inputs: dict[str, ConfigInputs] | None = optional_field(
+        "Of a module file: its input values, `{{ inputs.NAME }}`.",
         examples=[{"gpus": {"type": "integer", "multiple_of": 8}}],
     )
-    config: dict[str, ConfigInputs] | None = Field(
-        default=None,
-        description="The stack's configuration: `{{ config.NAME }}`.",
+    config: dict[str, ConfigInputs] | None = optional_field(
+        "The stack's configuration: `{{ config.NAME }}`.",
         examples=[{"gpus": {"type": "integer", "default": 16}}],
     )
-    stack_references: dict[str, str] | None = Field(
-        default=None,
-        description="Other stacks by a name of your choice: `{{ stack_references.NAME.OUTPUT }}`.",
+    stack_references: dict[str, str] | None = optional_field(
+        "Other stacks by a name of your choice: `{{ stack_references.NAME.OUTPUT }}`.",
         examples=[{"network": "organization/network/prod"}],
     )
-    defaults: dict[str, Any] | None = Field(
-        default=None,
-        description="Default properties and options of entries, by section and platform; null "
+    defaults: dict[str, Any] | None = optional_field(
+        "Default properties and options of entries, by section and platform; null "
         "in an entry removes one.",
         examples=[{"clusters": {"together": {"billing_type": "ON_DEMAND"}}}],
     )
-    outputs: dict[str, Any] | None = Field(
-        default=None,
-        description="Outputs of the stack: `gpuform stack output`. Of a module file: the "
+    outputs: dict[str, Any] | None = optional_field(
+        "Outputs of the stack: `gpuform stack output`. Of a module file: the "
         "values of `{{ modules.NAME.OUTPUT }}` where it is included.",
         examples=[{"kubeconfig": "{{ clusters.train.kube_config }}"}],
     )

@@ -22,7 +22,7 @@ from gpuform.schemas.aios.parts import (
     complete_node,
     find_total_problems,
 )
-from gpuform.schemas.models import Id, InputModel, Line, OutputModel, Problem
+from gpuform.schemas.models import Id, InputModel, Line, OutputModel, Problem, optional_field
 from gpuform.schemas.policies.drain import ScheduledDrainInputs
 from gpuform.schemas.rules import Default, Immutable, Local, ReferenceTo, Unordered, WriteOnly
 
@@ -57,20 +57,17 @@ class ClusterInputs(InputModel):
         description="Id of the cluster, unique in the registry.",
         examples=["cluster-west-vision-001"],
     )
-    region_id: str | None = Field(
-        default=None, description="Region or network where the cluster is.", examples=["us-west-2"]
+    region_id: str | None = optional_field(
+        "Region or network where the cluster is.", examples=["us-west-2"]
     )
     # The Parser drops it on a create, so it is set afterwards.
-    status: str | None = Field(
-        default=None,
+    status: str | None = optional_field(
+        "Status of the cluster; if not declared, the system sets the status.",
         min_length=1,
-        description="Status of the cluster; if not declared, the system sets the status.",
         examples=["live"],
     )
-    nodes: NodesInputs | None = Field(
-        default=None,
-        description="The nodes one by one in node_data; without it, aios.GpuNode resources "
-        "add the nodes.",
+    nodes: NodesInputs | None = optional_field(
+        "The nodes one by one in node_data; without it, aios.GpuNode resources add the nodes.",
         examples=[
             {
                 "node_data": [
@@ -87,36 +84,23 @@ class ClusterInputs(InputModel):
             }
         ],
     )
-    gpus: TotalGpusInputs | None = Field(
-        default=None,
-        description="Total GPUs: computed from the nodes.",
-        examples=[{"count": 3, "memory": 49152}],
+    gpus: TotalGpusInputs | None = optional_field(
+        "Total GPUs: computed from the nodes.", examples=[{"count": 3, "memory": 49152}]
     )
-    vcpus: TotalVcpusInputs | None = Field(
-        default=None,
-        description="Total virtual CPUs: computed from the nodes.",
-        examples=[{"count": 48}],
+    vcpus: TotalVcpusInputs | None = optional_field(
+        "Total virtual CPUs: computed from the nodes.", examples=[{"count": 48}]
     )
-    memory: int | None = Field(
-        default=None,
-        ge=0,
-        description="Total memory in MB: computed from the nodes.",
-        examples=[196608],
+    memory: int | None = optional_field(
+        "Total memory in MB: computed from the nodes.", ge=0, examples=[196608]
     )
-    swap: int | None = Field(
-        default=None,
-        ge=0,
-        description="Total swap space in MB: computed from the nodes.",
-        examples=[12288],
+    swap: int | None = optional_field(
+        "Total swap space in MB: computed from the nodes.", ge=0, examples=[12288]
     )
-    storage: TotalStorageInputs | None = Field(
-        default=None,
-        description="Total storage: computed from the nodes.",
-        examples=[{"disks": 3, "size": 1572864}],
+    storage: TotalStorageInputs | None = optional_field(
+        "Total storage: computed from the nodes.", examples=[{"disks": 3, "size": 1572864}]
     )
-    network: TotalNetworkInputs | None = Field(
-        default=None,
-        description="Total network: computed from the nodes.",
+    network: TotalNetworkInputs | None = optional_field(
+        "Total network: computed from the nodes.",
         examples=[{"interfaces": 3, "tx_bandwidth": 15000, "rx_bandwidth": 15000}],
     )
     config: ConfigInputs = Field(
@@ -133,20 +117,15 @@ class ClusterInputs(InputModel):
         ],
     )
     # The network changes it by itself, which is no drift.
-    reputation: Annotated[float | None, WriteOnly] = Field(
-        default=None,
-        description="Reputation of the cluster, which the AIOS network may change.",
-        examples=[94],
+    reputation: Annotated[float | None, WriteOnly] = optional_field(
+        "Reputation of the cluster, which the AIOS network may change.", examples=[94]
     )
     # `POST /clusters` exists in the registry's code, but not in its reference.
-    create_mode: Annotated[CreateMode | None, Local, Default("parser")] = Field(
-        default=None,
-        description="How to create the record: by the Parser, or directly in the registry.",
-        examples=["direct"],
+    create_mode: Annotated[CreateMode | None, Local, Default("parser")] = optional_field(
+        "How to create the record: by the Parser, or directly in the registry.", examples=["direct"]
     )
-    drain: Annotated[ScheduledDrainInputs | None, Local] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: what to do about jobs on nodes before "
+    drain: Annotated[ScheduledDrainInputs | None, Local] = optional_field(
+        "A setting of gpuform, never sent: what to do about jobs on nodes before "
         "their entries are removed, and which scheduler to ask. Without it, gpuform does not "
         "look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/west"}}],
@@ -178,9 +157,8 @@ class _OneInputs(InputModel):
     node_id: Annotated[Line, Immutable] = Field(
         min_length=1, description="Id of the node in the cluster.", examples=["node-1"]
     )
-    drain: Annotated[ScheduledDrainInputs | None, Local] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: what to do about jobs on the node "
+    drain: Annotated[ScheduledDrainInputs | None, Local] = optional_field(
+        "A setting of gpuform, never sent: what to do about jobs on the node "
         "before its entry is removed, and which scheduler to ask. Without it, gpuform does "
         "not look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/west"}}],
@@ -224,58 +202,53 @@ class _OutputPart(BaseModel):
 class UrlMapOutputs(_OutputPart):
     """The addresses of the cluster's services."""
 
-    controller_service: str | None = Field(default=None, description="URL of the controller.")
-    metrics_service: str | None = Field(default=None, description="URL of the metrics.")
-    blocks_query: str | None = Field(default=None, description="URL for queries about blocks.")
-    public_gateway: str | None = Field(default=None, description="URL of the public gateway.")
-    parameter_updater: str | None = Field(
-        default=None, description="URL for changes of parameters."
-    )
+    controller_service: str | None = optional_field("URL of the controller.")
+    metrics_service: str | None = optional_field("URL of the metrics.")
+    blocks_query: str | None = optional_field("URL for queries about blocks.")
+    public_gateway: str | None = optional_field("URL of the public gateway.")
+    parameter_updater: str | None = optional_field("URL for changes of parameters.")
 
 
 class TotalsOutputs(_OutputPart):
     """The totals in a record, whoever wrote them. Sizes are in MB, bandwidths in MB/s."""
 
-    nodes: float | None = Field(default=None, description="Nodes.")
-    gpus: float | None = Field(default=None, description="GPUs.")
-    gpu_memory: float | None = Field(default=None, description="Memory of all GPUs.")
-    vcpus: float | None = Field(default=None, description="Virtual CPUs.")
-    memory: float | None = Field(default=None, description="Memory.")
-    swap: float | None = Field(default=None, description="Swap space.")
-    disks: float | None = Field(default=None, description="Disks.")
-    storage: float | None = Field(default=None, description="Size of all disks.")
-    interfaces: float | None = Field(default=None, description="Network interfaces.")
-    tx_bandwidth: float | None = Field(default=None, description="Bandwidth of sending.")
-    rx_bandwidth: float | None = Field(default=None, description="Bandwidth of receiving.")
+    nodes: float | None = optional_field("Nodes.")
+    gpus: float | None = optional_field("GPUs.")
+    gpu_memory: float | None = optional_field("Memory of all GPUs.")
+    vcpus: float | None = optional_field("Virtual CPUs.")
+    memory: float | None = optional_field("Memory.")
+    swap: float | None = optional_field("Swap space.")
+    disks: float | None = optional_field("Disks.")
+    storage: float | None = optional_field("Size of all disks.")
+    interfaces: float | None = optional_field("Network interfaces.")
+    tx_bandwidth: float | None = optional_field("Bandwidth of sending.")
+    rx_bandwidth: float | None = optional_field("Bandwidth of receiving.")
 
 
 class ClusterOutputs(OutputModel):
     """A record of the registry. That it exists says nothing about the hardware."""
 
-    object_id: str | None = Field(
-        default=None,
-        description="MongoDB's id of the record; people choose the other id, cluster_id.",
+    object_id: str | None = optional_field(
+        "MongoDB's id of the record; people choose the other id, cluster_id."
     )
-    status: str | None = Field(default=None, description="Status, as the registry reports it.")
-    url_map: UrlMapOutputs | None = Field(
-        default=None, description="URLs of the cluster's services, filled in by the system."
+    status: str | None = optional_field("Status, as the registry reports it.")
+    url_map: UrlMapOutputs | None = optional_field(
+        "URLs of the cluster's services, filled in by the system."
     )
-    network_reputation: float | None = Field(
-        default=None,
-        description="The present reputation in the registry, which the AIOS network may change.",
+    network_reputation: float | None = optional_field(
+        "The present reputation in the registry, which the AIOS network may change."
     )
-    totals: TotalsOutputs | None = Field(
-        default=None,
-        description="The present totals in the registry, which the AIOS network may change.",
+    totals: TotalsOutputs | None = optional_field(
+        "The present totals in the registry, which the AIOS network may change."
     )
-    totals_agree: bool | None = Field(
-        default=None, description="Whether the totals equal the sums over the nodes of the record."
+    totals_agree: bool | None = optional_field(
+        "Whether the totals equal the sums over the nodes of the record."
     )
 
 
 class GpuNodeOutputs(OutputModel):
     """An entry of a cluster's record."""
 
-    object_id: str | None = Field(
-        default=None, description="MongoDB's id of the entry; people choose the other id, node_id."
+    object_id: str | None = optional_field(
+        "MongoDB's id of the entry; people choose the other id, node_id."
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import ConfigDict, Field
 
-from gpuform.schemas.models import InputModel, Line, Problem
+from gpuform.schemas.models import InputModel, Line, Problem, optional_field
 from gpuform.schemas.rules import Default, KeyedBy, Unordered
 from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal
 
@@ -224,29 +224,20 @@ class NodeGpusInputs(InputModel):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    count: int | None = Field(
-        default=None, ge=0, description="Number of GPUs; computed if they are listed.", examples=[2]
+    count: int | None = optional_field(
+        "Number of GPUs; computed if they are listed.", ge=0, examples=[2]
     )
-    memory: int | None = Field(
-        default=None,
-        ge=0,
-        description="Memory of all GPUs in MB; computed if they are listed.",
-        examples=[32768],
+    memory: int | None = optional_field(
+        "Memory of all GPUs in MB; computed if they are listed.", ge=0, examples=[32768]
     )
-    gpus: list[GpuInputs] | None = Field(
-        default=None,
-        description="The GPUs one by one.",
-        examples=[[{"model_name": "NVIDIA A100", "memory": 16384}]],
+    gpus: list[GpuInputs] | None = optional_field(
+        "The GPUs one by one.", examples=[[{"model_name": "NVIDIA A100", "memory": 16384}]]
     )
-    features: Annotated[list[str] | None, Unordered] = Field(
-        default=None,
-        description="Features of the GPUs, such as tensor_cores.",
-        examples=[["fp16", "tensor_cores"]],
+    features: Annotated[list[str] | None, Unordered] = optional_field(
+        "Features of the GPUs, such as tensor_cores.", examples=[["fp16", "tensor_cores"]]
     )
-    model_names: Annotated[list[str] | None, Unordered] = Field(
-        default=None,
-        description="The distinct models; computed when the GPUs are listed.",
-        examples=[["NVIDIA A100"]],
+    model_names: Annotated[list[str] | None, Unordered] = optional_field(
+        "The distinct models; computed when the GPUs are listed.", examples=[["NVIDIA A100"]]
     )
 
     @classmethod
@@ -313,12 +304,9 @@ class NodeInputs(HardwareInputs, _NamedInputs):
 class NodesInputs(InputModel):
     """The nodes of a cluster."""
 
-    count: int | None = Field(
-        default=None, ge=0, description="Number of nodes; computed.", examples=[1]
-    )
-    node_data: Annotated[list[NodeInputs] | None, KeyedBy("id", closed=True)] = Field(
-        default=None,
-        description="The nodes one by one. Not together with aios.GpuNode resources.",
+    count: int | None = optional_field("Number of nodes; computed.", ge=0, examples=[1])
+    node_data: Annotated[list[NodeInputs] | None, KeyedBy("id", closed=True)] = optional_field(
+        "The nodes one by one. Not together with aios.GpuNode resources.",
         examples=[
             [
                 {
@@ -338,47 +326,38 @@ class NodesInputs(InputModel):
 class TotalGpusInputs(InputModel):
     """All GPUs of a cluster."""
 
-    count: int | None = Field(
-        default=None, ge=0, description="Number of GPUs; computed.", examples=[3]
-    )
-    memory: int | None = Field(
-        default=None, ge=0, description="Memory of all GPUs in MB; computed.", examples=[49152]
+    count: int | None = optional_field("Number of GPUs; computed.", ge=0, examples=[3])
+    memory: int | None = optional_field(
+        "Memory of all GPUs in MB; computed.", ge=0, examples=[49152]
     )
 
 
 class TotalVcpusInputs(InputModel):
     """All virtual CPUs of a cluster."""
 
-    count: int | None = Field(
-        default=None, ge=0, description="Number of virtual CPUs; computed.", examples=[48]
-    )
+    count: int | None = optional_field("Number of virtual CPUs; computed.", ge=0, examples=[48])
 
 
 class TotalStorageInputs(InputModel):
     """All storage of a cluster."""
 
-    disks: int | None = Field(
-        default=None, ge=0, description="Number of disks; computed.", examples=[3]
-    )
-    size: int | None = Field(
-        default=None, ge=0, description="Size of all disks in MB; computed.", examples=[1572864]
+    disks: int | None = optional_field("Number of disks; computed.", ge=0, examples=[3])
+    size: int | None = optional_field(
+        "Size of all disks in MB; computed.", ge=0, examples=[1572864]
     )
 
 
 class TotalNetworkInputs(InputModel):
     """The network of all nodes of a cluster."""
 
-    interfaces: int | None = Field(
-        default=None, ge=0, description="Number of network interfaces; computed.", examples=[3]
+    interfaces: int | None = optional_field(
+        "Number of network interfaces; computed.", ge=0, examples=[3]
     )
-    tx_bandwidth: float | None = Field(
-        default=None, ge=0, description="Bandwidth of sending in MB/s; computed.", examples=[15000]
+    tx_bandwidth: float | None = optional_field(
+        "Bandwidth of sending in MB/s; computed.", ge=0, examples=[15000]
     )
-    rx_bandwidth: float | None = Field(
-        default=None,
-        ge=0,
-        description="Bandwidth of receiving in MB/s; computed.",
-        examples=[15000],
+    rx_bandwidth: float | None = optional_field(
+        "Bandwidth of receiving in MB/s; computed.", ge=0, examples=[15000]
     )
 
 
@@ -390,15 +369,14 @@ class ConfigInputs(InputModel):
         "url_map": "is set by the system: remove it, and read the output of the cluster"
     }
 
-    policy_executor_id: Annotated[str | None, Default("")] = Field(
-        default=None, description="Id of a custom policy executor.", examples=["policy-exec-007"]
+    policy_executor_id: Annotated[str | None, Default("")] = optional_field(
+        "Id of a custom policy executor.", examples=["policy-exec-007"]
     )
-    policy_execution_mode: Annotated[str | None, Default("local")] = Field(
-        default=None, description="Where policies are executed, such as local.", examples=["local"]
+    policy_execution_mode: Annotated[str | None, Default("local")] = optional_field(
+        "Where policies are executed, such as local.", examples=["local"]
     )
-    custom_policy_system: Any = Field(
-        default=None,
-        description="A custom policy system: any value, passed on unchanged.",
+    custom_policy_system: Any = optional_field(
+        "A custom policy system: any value, passed on unchanged.",
         examples=[{"name": "AdvancedPolicyRunner", "version": "2.1.0"}],
     )
     public_hostname: str = Field(
@@ -406,14 +384,11 @@ class ConfigInputs(InputModel):
         description="Public host name of the cluster.",
         examples=["cluster-west-vision-001.company.net"],
     )
-    use_gateway: Annotated[bool | None, Default(True)] = Field(
-        default=None,
-        description="Whether clients reach the cluster through a gateway.",
-        examples=[False],
+    use_gateway: Annotated[bool | None, Default(True)] = optional_field(
+        "Whether clients reach the cluster through a gateway.", examples=[False]
     )
-    actions_policy_map: Any = Field(
-        default=None,
-        description="Policies by the actions that they decide: any value.",
+    actions_policy_map: Any = optional_field(
+        "Policies by the actions that they decide: any value.",
         examples=[{"onScaleUp": "evaluate-gpu-availability", "onFailure": "notify-admin"}],
     )
 
@@ -428,23 +403,16 @@ class ClusterMetadataInputs(InputModel):
     owner: str = Field(
         description="Person or team that manages the cluster.", examples=["AI Infrastructure"]
     )
-    email: str | None = Field(
-        default=None, description="Email address for contact.", examples=["infra@example.com"]
+    email: str | None = optional_field("Email address for contact.", examples=["infra@example.com"])
+    countries: Annotated[list[str] | None, Unordered] = optional_field(
+        "Countries that the cluster belongs to.", examples=[["USA", "Canada"]]
     )
-    countries: Annotated[list[str] | None, Unordered] = Field(
-        default=None,
-        description="Countries that the cluster belongs to.",
-        examples=[["USA", "Canada"]],
-    )
-    misc_contact_info: Any = Field(
-        default=None,
-        description="Further contacts and support: any value.",
-        examples=[{"slack": "#ml-infra"}],
+    misc_contact_info: Any = optional_field(
+        "Further contacts and support: any value.", examples=[{"slack": "#ml-infra"}]
     )
     # Public examples keep a kubeadm join command here.
-    additional_info: Any = Field(
-        default=None,
-        description="Other facts: any value. Pass a pulumi.Output.secret if the value contains a "
+    additional_info: Any = optional_field(
+        "Other facts: any value. Pass a pulumi.Output.secret if the value contains a "
         "secret, such as a join command.",
         examples=[{"rack": "B12"}],
     )

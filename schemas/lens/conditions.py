@@ -26,7 +26,7 @@ from gpuform.schemas.lens.wire import (
     RdmaClusterStat,
     StorageStat,
 )
-from gpuform.schemas.models import WireModel
+from gpuform.schemas.models import WireModel, optional_field
 
 HEATMAP_BOUNDS: Final = frozenset({"max_temperature", "max_power"})
 """Bounds on numbers of the heatmap. All other bounds are on the overview."""
@@ -197,22 +197,20 @@ class Capacity(WireModel):
     A number that Lens does not report is None.
     """
 
-    nodes: int | None = Field(default=None, description="GPU nodes.")
-    free_nodes: int | None = Field(default=None, description="Nodes without any GPU in use.")
-    partly_free_nodes: int | None = Field(default=None, description="Nodes with some GPUs in use.")
-    busy_nodes: int | None = Field(default=None, description="Nodes with all GPUs in use.")
-    faulty_nodes: int | None = Field(default=None, description="Nodes with faults.")
+    nodes: int | None = optional_field("GPU nodes.")
+    free_nodes: int | None = optional_field("Nodes without any GPU in use.")
+    partly_free_nodes: int | None = optional_field("Nodes with some GPUs in use.")
+    busy_nodes: int | None = optional_field("Nodes with all GPUs in use.")
+    faulty_nodes: int | None = optional_field("Nodes with faults.")
     workloads: int = Field(default=0, description="Workloads that request GPUs.")
-    requested_gpus: int | None = Field(default=None, description="GPUs that workloads request.")
-    idle_gpus: int | None = Field(
-        default=None, description="Requested GPUs of workloads that use at most 5% of their GPUs."
+    requested_gpus: int | None = optional_field("GPUs that workloads request.")
+    idle_gpus: int | None = optional_field(
+        "Requested GPUs of workloads that use at most 5% of their GPUs."
     )
-    allocation_rate: float | None = Field(default=None, description="GPUs allotted, from 0 to 1.")
-    utilization: float | None = Field(
-        default=None, description="Utilization of the allotted GPUs, from 0 to 1."
-    )
-    storage_total_tb: float | None = Field(default=None, description="Storage, in TB.")
-    storage_available_tb: float | None = Field(default=None, description="Free storage, in TB.")
+    allocation_rate: float | None = optional_field("GPUs allotted, from 0 to 1.")
+    utilization: float | None = optional_field("Utilization of the allotted GPUs, from 0 to 1.")
+    storage_total_tb: float | None = optional_field("Storage, in TB.")
+    storage_available_tb: float | None = optional_field("Free storage, in TB.")
 
     @classmethod
     def from_overview(cls, overview: Overview, consumers: Sequence[Consumer]) -> Self:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.models import InputModel, OutputModel, Problem, optional_field
 from gpuform.schemas.rules import Default, Local
 
 DEFAULT_WAIT_MINUTES = 30
@@ -18,12 +18,8 @@ DEFAULT_WAIT_MINUTES = 30
 class BoundsInputs(InputModel):
     """The bounds of a number."""
 
-    at_least: float | None = Field(
-        default=None, ge=0, description="The lowest accepted value.", examples=[9]
-    )
-    at_most: float | None = Field(
-        default=None, ge=0, description="The highest accepted value.", examples=[10]
-    )
+    at_least: float | None = optional_field("The lowest accepted value.", ge=0, examples=[9])
+    at_most: float | None = optional_field("The highest accepted value.", ge=0, examples=[10])
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -46,19 +42,11 @@ class BoundsInputs(InputModel):
 class RateBoundsInputs(BoundsInputs):
     """The bounds of a rate, from 0 to 1."""
 
-    at_least: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="The lowest accepted value, from 0 to 1.",
-        examples=[0.95],
+    at_least: float | None = optional_field(
+        "The lowest accepted value, from 0 to 1.", ge=0, le=1, examples=[0.95]
     )
-    at_most: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="The highest accepted value, from 0 to 1.",
-        examples=[0.8],
+    at_most: float | None = optional_field(
+        "The highest accepted value, from 0 to 1.", ge=0, le=1, examples=[0.8]
     )
 
 
@@ -70,68 +58,60 @@ class ConditionInputs(InputModel):
     memory.
     """
 
-    total_nodes: BoundsInputs | None = Field(
-        default=None, description="GPU nodes.", examples=[{"at_least": 10}]
+    total_nodes: BoundsInputs | None = optional_field("GPU nodes.", examples=[{"at_least": 10}])
+    healthy_nodes: BoundsInputs | None = optional_field(
+        "Healthy nodes.", examples=[{"at_least": 9}]
     )
-    healthy_nodes: BoundsInputs | None = Field(
-        default=None, description="Healthy nodes.", examples=[{"at_least": 9}]
-    )
-    faulty_nodes: BoundsInputs | None = Field(
-        default=None, description="Nodes with faults.", examples=[{"at_most": 0}]
+    faulty_nodes: BoundsInputs | None = optional_field(
+        "Nodes with faults.", examples=[{"at_most": 0}]
     )
     # Idle, partially idle and busy need not add up to total_nodes.
-    fully_idle_nodes: BoundsInputs | None = Field(
-        default=None, description="Nodes without any GPU in use.", examples=[{"at_least": 3}]
+    fully_idle_nodes: BoundsInputs | None = optional_field(
+        "Nodes without any GPU in use.", examples=[{"at_least": 3}]
     )
-    partially_idle_nodes: BoundsInputs | None = Field(
-        default=None, description="Nodes with some GPUs in use.", examples=[{"at_most": 4}]
+    partially_idle_nodes: BoundsInputs | None = optional_field(
+        "Nodes with some GPUs in use.", examples=[{"at_most": 4}]
     )
-    busy_nodes: BoundsInputs | None = Field(
-        default=None, description="Nodes with all GPUs in use.", examples=[{"at_most": 2}]
+    busy_nodes: BoundsInputs | None = optional_field(
+        "Nodes with all GPUs in use.", examples=[{"at_most": 2}]
     )
-    active_ports: BoundsInputs | None = Field(
-        default=None, description="Active RDMA ports.", examples=[{"at_least": 76}]
+    active_ports: BoundsInputs | None = optional_field(
+        "Active RDMA ports.", examples=[{"at_least": 76}]
     )
-    total_ports: BoundsInputs | None = Field(
-        default=None, description="RDMA ports.", examples=[{"at_least": 80}]
+    total_ports: BoundsInputs | None = optional_field("RDMA ports.", examples=[{"at_least": 80}])
+    healthy_node_rate: RateBoundsInputs | None = optional_field(
+        "Share of healthy nodes.", examples=[{"at_least": 0.9}]
     )
-    healthy_node_rate: RateBoundsInputs | None = Field(
-        default=None, description="Share of healthy nodes.", examples=[{"at_least": 0.9}]
+    active_port_rate: RateBoundsInputs | None = optional_field(
+        "Share of active RDMA ports.", examples=[{"at_least": 0.95}]
     )
-    active_port_rate: RateBoundsInputs | None = Field(
-        default=None, description="Share of active RDMA ports.", examples=[{"at_least": 0.95}]
+    allocation_rate: RateBoundsInputs | None = optional_field(
+        "Share of the GPUs that are allocated to workloads.", examples=[{"at_most": 0.75}]
     )
-    allocation_rate: RateBoundsInputs | None = Field(
-        default=None,
-        description="Share of the GPUs that are allocated to workloads.",
-        examples=[{"at_most": 0.75}],
+    utilization: RateBoundsInputs | None = optional_field(
+        "Utilization of the allocated GPUs.", examples=[{"at_least": 0.6}]
     )
-    utilization: RateBoundsInputs | None = Field(
-        default=None, description="Utilization of the allocated GPUs.", examples=[{"at_least": 0.6}]
+    storage_utilization_rate: RateBoundsInputs | None = optional_field(
+        "Used part of the storage.", examples=[{"at_most": 0.8}]
     )
-    storage_utilization_rate: RateBoundsInputs | None = Field(
-        default=None, description="Used part of the storage.", examples=[{"at_most": 0.8}]
+    storage_total_tb: BoundsInputs | None = optional_field(
+        "Storage, in TB.", examples=[{"at_least": 1000}]
     )
-    storage_total_tb: BoundsInputs | None = Field(
-        default=None, description="Storage, in TB.", examples=[{"at_least": 1000}]
+    storage_used_tb: BoundsInputs | None = optional_field(
+        "Used storage, in TB.", examples=[{"at_most": 900}]
     )
-    storage_used_tb: BoundsInputs | None = Field(
-        default=None, description="Used storage, in TB.", examples=[{"at_most": 900}]
+    storage_available_tb: BoundsInputs | None = optional_field(
+        "Free storage, in TB.", examples=[{"at_least": 50}]
     )
-    storage_available_tb: BoundsInputs | None = Field(
-        default=None, description="Free storage, in TB.", examples=[{"at_least": 50}]
-    )
-    rdma_bandwidth_gbps: BoundsInputs | None = Field(
-        default=None, description="Bandwidth of RDMA, in Gbps.", examples=[{"at_least": 400}]
+    rdma_bandwidth_gbps: BoundsInputs | None = optional_field(
+        "Bandwidth of RDMA, in Gbps.", examples=[{"at_least": 400}]
     )
     # From the heatmap, which is requested only with such a bound.
-    max_temperature: BoundsInputs | None = Field(
-        default=None,
-        description="Temperature of the hottest GPU, in °C.",
-        examples=[{"at_most": 85}],
+    max_temperature: BoundsInputs | None = optional_field(
+        "Temperature of the hottest GPU, in °C.", examples=[{"at_most": 85}]
     )
-    max_power: BoundsInputs | None = Field(
-        default=None, description="Highest power of any GPU, in watts.", examples=[{"at_most": 750}]
+    max_power: BoundsInputs | None = optional_field(
+        "Highest power of any GPU, in watts.", examples=[{"at_most": 750}]
     )
 
 
@@ -146,15 +126,11 @@ class HealthGateInputs(InputModel):
         "bounds do.",
         examples=[{"healthy_nodes": {"at_least": 9}, "faulty_nodes": {"at_most": 0}}],
     )
-    wait_minutes: Annotated[int | None, Local, Default(DEFAULT_WAIT_MINUTES)] = Field(
-        default=None,
-        ge=1,
-        description="How long to wait for the condition, in minutes.",
-        examples=[20],
+    wait_minutes: Annotated[int | None, Local, Default(DEFAULT_WAIT_MINUTES)] = optional_field(
+        "How long to wait for the condition, in minutes.", ge=1, examples=[20]
     )
-    triggers: list[Any] | None = Field(
-        default=None,
-        description="Values of any kind: a change of one evaluates the gate again.",
+    triggers: list[Any] | None = optional_field(
+        "Values of any kind: a change of one evaluates the gate again.",
         examples=[["{{ clusters.train.id }}", "{{ clusters.train.num_gpus }}"]],
     )
 
@@ -171,47 +147,40 @@ class SeenOutputs(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    total_nodes: int | None = Field(default=None, description="GPU nodes.")
-    healthy_nodes: int | None = Field(default=None, description="Healthy nodes.")
-    faulty_nodes: int | None = Field(default=None, description="Nodes with faults.")
-    fully_idle_nodes: int | None = Field(default=None, description="Nodes without GPUs in use.")
-    partially_idle_nodes: int | None = Field(
-        default=None, description="Nodes with some GPUs in use."
+    total_nodes: int | None = optional_field("GPU nodes.")
+    healthy_nodes: int | None = optional_field("Healthy nodes.")
+    faulty_nodes: int | None = optional_field("Nodes with faults.")
+    fully_idle_nodes: int | None = optional_field("Nodes without GPUs in use.")
+    partially_idle_nodes: int | None = optional_field("Nodes with some GPUs in use.")
+    busy_nodes: int | None = optional_field("Nodes with all GPUs in use.")
+    active_ports: int | None = optional_field("Active RDMA ports.")
+    total_ports: int | None = optional_field("RDMA ports.")
+    healthy_node_rate: float | None = optional_field("Share of healthy nodes.")
+    active_port_rate: float | None = optional_field("Share of active RDMA ports.")
+    allocation_rate: float | None = optional_field(
+        "Share of the GPUs that are allocated to workloads."
     )
-    busy_nodes: int | None = Field(default=None, description="Nodes with all GPUs in use.")
-    active_ports: int | None = Field(default=None, description="Active RDMA ports.")
-    total_ports: int | None = Field(default=None, description="RDMA ports.")
-    healthy_node_rate: float | None = Field(default=None, description="Share of healthy nodes.")
-    active_port_rate: float | None = Field(default=None, description="Share of active RDMA ports.")
-    allocation_rate: float | None = Field(
-        default=None, description="Share of the GPUs that are allocated to workloads."
+    utilization: float | None = optional_field("Utilization of the allocated GPUs.")
+    storage_utilization_rate: float | None = optional_field("Used storage.")
+    storage_total_tb: float | None = optional_field("Storage, in TB.")
+    storage_used_tb: float | None = optional_field("Used storage, in TB.")
+    storage_available_tb: float | None = optional_field("Free storage, in TB.")
+    rdma_bandwidth_gbps: float | None = optional_field("Bandwidth, in Gbps.")
+    max_temperature: float | None = optional_field(
+        "Temperature of the hottest GPU, in °C, if the condition asks for it."
     )
-    utilization: float | None = Field(
-        default=None, description="Utilization of the allocated GPUs."
-    )
-    storage_utilization_rate: float | None = Field(default=None, description="Used storage.")
-    storage_total_tb: float | None = Field(default=None, description="Storage, in TB.")
-    storage_used_tb: float | None = Field(default=None, description="Used storage, in TB.")
-    storage_available_tb: float | None = Field(default=None, description="Free storage, in TB.")
-    rdma_bandwidth_gbps: float | None = Field(default=None, description="Bandwidth, in Gbps.")
-    max_temperature: float | None = Field(
-        default=None,
-        description="Temperature of the hottest GPU, in °C, if the condition asks for it.",
-    )
-    max_power: float | None = Field(
-        default=None,
-        description="Highest power of any GPU, in watts, if the condition asks for it.",
+    max_power: float | None = optional_field(
+        "Highest power of any GPU, in watts, if the condition asks for it."
     )
 
 
 class HealthGateOutputs(OutputModel):
     """The gate when it was last passed or waited at, and the findings of the last refresh."""
 
-    overview: SeenOutputs | None = Field(
-        default=None, description="The last overview; absent if Lens reported none."
+    overview: SeenOutputs | None = optional_field(
+        "The last overview; absent if Lens reported none."
     )
-    amiss_now: str | None = Field(
-        default=None,
-        description="Violations of the condition at the last refresh; absent if none. A "
-        "violation does not close a passed gate.",
+    amiss_now: str | None = optional_field(
+        "Violations of the condition at the last refresh; absent if none. A "
+        "violation does not close a passed gate."
     )

@@ -12,7 +12,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuform.schemas.models import DEFAULT_NAMESPACE, InputModel, Namespace, OutputModel, Problem
+from gpuform.schemas.models import (
+    DEFAULT_NAMESPACE,
+    InputModel,
+    Namespace,
+    OutputModel,
+    Problem,
+    optional_field,
+)
 from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.schemas.rules import Default, Immutable, Local
 from gpuform.schemas.values import UNKNOWN
@@ -100,10 +107,8 @@ class BatchJobInputs(InputModel):
         "parentheses. The last of several matching lines counts.",
         examples=[r"Avg bus bandwidth\s*:\s*([0-9.]+)"],
     )
-    nodes: Literal["each", "all"] | None = Field(
-        default=None,
-        description="each: one job for each node. all: one job for all nodes. each if not "
-        "declared.",
+    nodes: Literal["each", "all"] | None = optional_field(
+        "each: one job for each node. all: one job for all nodes. each if not declared.",
         examples=["all"],
     )
 
@@ -115,34 +120,28 @@ class CategoryInputs(InputModel):
     variant: _CatalogueName = Field(
         description="Variant of the test.", examples=["nccl-all-reduce"]
     )
-    options: dict[str, Any] | None = Field(
-        default=None,
-        description="Options of the Cluster Readiness Engine for this category, by the "
+    options: dict[str, Any] | None = optional_field(
+        "Options of the Cluster Readiness Engine for this category, by the "
         "engine's names. `testScale: intra-node` tests each node alone, `diagnose` finds "
         "faulty nodes.",
         examples=[{"testScale": "intra-node"}],
     )
-    floor: float | None = Field(
-        default=None,
+    floor: float | None = optional_field(
+        "The lowest result that passes, in the unit of `metric`.",
         gt=0,
         allow_inf_nan=False,
-        description="The lowest result that passes, in the unit of `metric`.",
         examples=[300],
     )
-    tolerance: Annotated[str, AfterValidator(_validate_share)] | None = Field(
-        default=None,
-        description="How far below the floor a result still passes; 0% if not declared.",
-        examples=["10%"],
+    tolerance: Annotated[str, AfterValidator(_validate_share)] | None = optional_field(
+        "How far below the floor a result still passes; 0% if not declared.", examples=["10%"]
     )
     # Names of the engine's thresholds.
-    metric: Metric | None = Field(
-        default=None,
-        description="The metric of the floor; busBandwidthGBps for communication if not declared.",
+    metric: Metric | None = optional_field(
+        "The metric of the floor; busBandwidthGBps for communication if not declared.",
         examples=["busBandwidthGBps"],
     )
-    job: BatchJobInputs | None = Field(
-        default=None,
-        description="The batch job that runs the test on a Slurm cluster.",
+    job: BatchJobInputs | None = optional_field(
+        "The batch job that runs the test on a Slurm cluster.",
         examples=[{"script": "#!/bin/bash\nsrun all_reduce_perf\n", "result": r"busbw ([0-9.]+)"}],
     )
 
@@ -203,10 +202,8 @@ class CertificationPolicy(InputModel):
         description="Name of the certification in Kubernetes, and of Slurm's jobs.",
         examples=["fabric"],
     )
-    namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
-        default=None,
-        description="Namespace of the certification in Kubernetes.",
-        examples=["certification"],
+    namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = optional_field(
+        "Namespace of the certification in Kubernetes.", examples=["certification"]
     )
     categories: list[CategoryInputs] = Field(
         min_length=1,
@@ -216,29 +213,27 @@ class CertificationPolicy(InputModel):
         "it has to be installed in the nodes' Kubernetes.",
         examples=[[{"domain": "communication", "variant": "nccl-all-reduce", "floor": 300}]],
     )
-    nodes: Annotated[Literal["new", "all"] | None, Local] = Field(
-        default=None,
-        description="Which nodes to test when some are not certified: only the uncertified nodes "
+    nodes: Annotated[Literal["new", "all"] | None, Local] = optional_field(
+        "Which nodes to test when some are not certified: only the uncertified nodes "
         "(new, the default), or all nodes again (all).",
         examples=["all"],
     )
-    slurm: Annotated[SlurmInputs | None, Local] = Field(
-        default=None,
-        description="How to reach the nodes' Slurm, for categories with `job`.",
+    slurm: Annotated[SlurmInputs | None, Local] = optional_field(
+        "How to reach the nodes' Slurm, for categories with `job`.",
         examples=[{"via": "ssh", "host": "slurm-login"}],
     )
-    folder: Annotated[Annotated[str, AfterValidator(_validate_folder)] | None, Local] = Field(
-        default=None,
-        description="Absolute path of a folder that the nodes share with the machine that "
-        "runs Slurm's commands; a `job` writes its output there. The user's home if not "
-        "declared; required with slurm: {via: exec}.",
-        examples=["/home/certify"],
+    folder: Annotated[Annotated[str, AfterValidator(_validate_folder)] | None, Local] = (
+        optional_field(
+            "Absolute path of a folder that the nodes share with the machine that "
+            "runs Slurm's commands; a `job` writes its output there. The user's home if not "
+            "declared; required with slurm: {via: exec}.",
+            examples=["/home/certify"],
+        )
     )
-    wait_minutes: Annotated[int | None, Local] = Field(
-        default=None,
-        ge=1,
-        description="Highest number of minutes for all tests, including the wait for nodes in "
+    wait_minutes: Annotated[int | None, Local] = optional_field(
+        "Highest number of minutes for all tests, including the wait for nodes in "
         f"use by jobs; {DEFAULT_WAIT_MINUTES} if not declared.",
+        ge=1,
         examples=[120],
     )
 
@@ -294,11 +289,9 @@ class CategoryResult(_OutputPart):
 
     category: str = Field(description="Domain and variant of the category.")
     nodes: list[str] = Field(description="The nodes that the job ran on.")
-    measured: float | None = Field(
-        default=None, description="The result, if anything was measured."
-    )
+    measured: float | None = optional_field("The result, if anything was measured.")
     unit: str = Field(default="", description="Unit of the result.")
-    required: float | None = Field(default=None, description="The lowest result that passes.")
+    required: float | None = optional_field("The lowest result that passes.")
     passed: bool = Field(description="Whether the nodes have passed the category.")
     at: str = Field(default="", description="When the test ended, in UTC; empty: unknown.")
 
@@ -349,8 +342,6 @@ class CertificationOutputs(OutputModel):
     results: list[CategoryResult] = Field(default=[], description="The results of the last run.")
     failures: list[NodeFailure] = Field(default=[], description="The nodes that have not passed.")
     gaps: list[Gap] = Field(default=[], description="The nodes that the evidence does not cover.")
-    certified_at: str | None = Field(default=None, description="When the last run ended, in UTC.")
-    run: str | None = Field(default=None, description="Id of the last run.")
-    by: str | None = Field(
-        default=None, description="The tester: an API group of Kubernetes, or Slurm."
-    )
+    certified_at: str | None = optional_field("When the last run ended, in UTC.")
+    run: str | None = optional_field("Id of the last run.")
+    by: str | None = optional_field("The tester: an API group of Kubernetes, or Slurm.")

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from gpuform.schemas.models import FrozenModel, InputModel, Problem
+from gpuform.schemas.models import FrozenModel, InputModel, Problem, optional_field
 from gpuform.schemas.values import UNKNOWN
 
 _SETTINGS_BY_METHOD = {
@@ -55,19 +55,16 @@ class SlurmInputs(InputModel):
         description="ssh: the login node, or a Host of your SSH configuration.",
         examples=["slurm-login"],
     )
-    user: str | None = Field(
-        default=None,
+    user: str | None = optional_field(
+        "ssh: name to log in with; the name in your SSH configuration when not declared.",
         pattern=r"^[A-Za-z0-9_]",
-        description="ssh: name to log in with; the name in your SSH configuration when not "
-        "declared.",
         examples=["ada"],
     )
-    port: int | None = Field(
-        default=None, ge=1, le=65535, description="ssh: port of the login node.", examples=[2222]
+    port: int | None = optional_field(
+        "ssh: port of the login node.", ge=1, le=65535, examples=[2222]
     )
-    sudo: bool | None = Field(
-        default=None,
-        description="Whether to run changing commands with `sudo`, without a password; true by "
+    sudo: bool | None = optional_field(
+        "Whether to run changing commands with `sudo`, without a password; true by "
         "default with ssh.",
         examples=[False],
     )
@@ -106,17 +103,15 @@ DEFAULT_WAIT_MINUTES: Final = 60
 class DrainInputs(InputModel):
     """What to do about the jobs on nodes before their GPUs are removed."""
 
-    on_busy: OnBusy | None = Field(
-        default=None,
-        description="While jobs run on the nodes: wait until the jobs have ended (default), "
+    on_busy: OnBusy | None = optional_field(
+        "While jobs run on the nodes: wait until the jobs have ended (default), "
         "fail at once, or evict the jobs.",
         examples=["fail"],
     )
-    wait_minutes: int | None = Field(
-        default=None,
-        ge=1,
-        description=f"How long to wait for jobs, in minutes; {DEFAULT_WAIT_MINUTES} if not "
+    wait_minutes: int | None = optional_field(
+        f"How long to wait for jobs, in minutes; {DEFAULT_WAIT_MINUTES} if not "
         "declared. If jobs still run after this time, no node is removed.",
+        ge=1,
         examples=[240],
     )
 
@@ -140,9 +135,8 @@ class DrainInputs(InputModel):
 class ChosenDrainInputs(DrainInputs):
     """The jobs on removed nodes, and which nodes are removed when a cluster shrinks."""
 
-    nodes: list[str] | None = Field(
-        default=None,
-        description="Names of all nodes to remove when the cluster shrinks; by default failed "
+    nodes: list[str] | None = optional_field(
+        "Names of all nodes to remove when the cluster shrinks; by default failed "
         "nodes first, then cordoned or drained, then idle, then the newest ones.",
         examples=[["train-worker-3"]],
     )
@@ -162,16 +156,14 @@ class ChosenDrainInputs(DrainInputs):
 class KubernetesInputs(InputModel):
     """The Kubernetes that schedules jobs on the nodes. A node has the same name there."""
 
-    kubeconfig: str | None = Field(
-        default=None,
+    kubeconfig: str | None = optional_field(
+        "Path of a kubeconfig on this machine; ~/.kube/config when not declared.",
         min_length=1,
-        description="Path of a kubeconfig on this machine; ~/.kube/config when not declared.",
         examples=["~/.kube/train"],
     )
-    context: str | None = Field(
-        default=None,
+    context: str | None = optional_field(
+        "Context in the kubeconfig; the current one if not declared.",
         min_length=1,
-        description="Context in the kubeconfig; the current one if not declared.",
         examples=["train"],
     )
 
@@ -179,15 +171,13 @@ class KubernetesInputs(InputModel):
 class ScheduledDrainInputs(DrainInputs):
     """What to do about the jobs on removed nodes, and which scheduler to ask."""
 
-    kubernetes: KubernetesInputs | None = Field(
-        default=None,
-        description="The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform "
+    kubernetes: KubernetesInputs | None = optional_field(
+        "The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform "
         "does not look for jobs.",
         examples=[{"kubeconfig": "~/.kube/train"}],
     )
-    slurm: SlurmInputs | None = Field(
-        default=None,
-        description="The Slurm to ask for jobs; exec needs kubernetes, too.",
+    slurm: SlurmInputs | None = optional_field(
+        "The Slurm to ask for jobs; exec needs kubernetes, too.",
         examples=[{"via": "ssh", "host": "slurm-login"}],
     )
 

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, Field, create_model
 
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, Problem, optional_field
 from gpuform.schemas.rules import Local, StateOnly, Unordered
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
@@ -208,10 +208,9 @@ class ScheduleInputs(InputModel):
         "tz": "time_zone",
     }
 
-    days: Annotated[list[Day] | None, Unordered] = Field(
-        default=None,
+    days: Annotated[list[Day] | None, Unordered] = optional_field(
+        "The days on which the resource starts; all when not declared.",
         min_length=1,
-        description="The days on which the resource starts; all when not declared.",
         examples=[["mon", "tue", "wed", "thu", "fri"]],
     )
     start: DayTime = Field(

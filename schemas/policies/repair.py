@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, Problem, optional_field
 from gpuform.schemas.policies.lifetime import parse_duration
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
@@ -77,9 +77,8 @@ def _validate_time(value: str | None) -> str | None:
 class RepairPolicy(InputModel):
     """Who must have seen the plan of a repair, where only the platform reports broken nodes."""
 
-    approve: Literal["reviewed", "automatic"] | None = Field(
-        default=None,
-        description="reviewed: a person must see the plan first (by the prompt of `up`, a "
+    approve: Literal["reviewed", "automatic"] | None = optional_field(
+        "reviewed: a person must see the plan first (by the prompt of `up`, a "
         "saved plan, or --allow repair). automatic: `up --yes` and `repair --yes` repair. "
         "reviewed if not declared.",
         examples=["reviewed"],
@@ -122,26 +121,25 @@ class RepairPolicy(InputModel):
 class MachineRepairInputs(RepairPolicy):
     """When a broken machine is repaired, and who must have seen the plan."""
 
-    on: list[Literal["platform", "not_ready", "overheated", "failed_certification"]] | None = Field(
-        default=None,
-        min_length=1,
-        description="Which reports count: platform (reports a broken node, or proposes a "
-        "repair), not_ready (the scheduler cannot use the node), overheated (measured by "
-        "Lens), failed_certification (a certification names this node alone). platform if not "
-        "declared.",
-        examples=[["platform", "not_ready"]],
+    on: list[Literal["platform", "not_ready", "overheated", "failed_certification"]] | None = (
+        optional_field(
+            "Which reports count: platform (reports a broken node, or proposes a "
+            "repair), not_ready (the scheduler cannot use the node), overheated (measured by "
+            "Lens), failed_certification (a certification names this node alone). platform if not "
+            "declared.",
+            min_length=1,
+            examples=[["platform", "not_ready"]],
+        )
     )
-    not_ready_for: Annotated[str | None, AfterValidator(_validate_time)] = Field(
-        default=None,
-        description="How long a scheduler must be unable to use a node before it counts as "
+    not_ready_for: Annotated[str | None, AfterValidator(_validate_time)] = optional_field(
+        "How long a scheduler must be unable to use a node before it counts as "
         "broken; 10m if not declared.",
         examples=["10m"],
     )
-    max_temperature: int | None = Field(
-        default=None,
+    max_temperature: int | None = optional_field(
+        "Highest allowed temperature of a GPU in degrees Celsius, for on: overheated.",
         ge=60,
         le=120,
-        description="Highest allowed temperature of a GPU in degrees Celsius, for on: overheated.",
         examples=[90],
     )
 
@@ -175,15 +173,11 @@ class MachineRepairInputs(RepairPolicy):
 class RepairInputs(MachineRepairInputs):
     """Which broken nodes are repaired, how many at a time, and who must have seen the plan."""
 
-    max_parallel: int | None = Field(
-        default=None,
-        ge=1,
-        description="How many nodes are repaired at a time; 1 when not declared.",
-        examples=[1],
+    max_parallel: int | None = optional_field(
+        "How many nodes are repaired at a time; 1 when not declared.", ge=1, examples=[1]
     )
-    max_unhealthy: NodeCountOrShare = Field(
-        default=None,
-        description="With more broken nodes than this, nothing is repaired, because the cause "
+    max_unhealthy: NodeCountOrShare = optional_field(
+        "With more broken nodes than this, nothing is repaired, because the cause "
         "is then probably not in the nodes. A number, or a share rounded down to at least 1; "
         "25% if not declared.",
         examples=["25%", 2],
@@ -279,20 +273,16 @@ def _validate_pause(value: str) -> str:
 class RolloutInputs(InputModel):
     """How nodes are replaced when their image or type changes, or when they have failed."""
 
-    max_unavailable: NodeCountOrShare = Field(
-        default=None,
-        description="How many nodes may be unavailable at the same time: a number, or a share "
+    max_unavailable: NodeCountOrShare = optional_field(
+        "How many nodes may be unavailable at the same time: a number, or a share "
         "such as 25%, rounded down to at least 1. 1 if not declared. Failed nodes count.",
         examples=[1, "25%"],
     )
-    pause: Annotated[str, AfterValidator(_validate_pause)] | None = Field(
-        default=None,
-        description="How long to wait after each step, such as 5m; no pause if not declared.",
-        examples=["5m"],
+    pause: Annotated[str, AfterValidator(_validate_pause)] | None = optional_field(
+        "How long to wait after each step, such as 5m; no pause if not declared.", examples=["5m"]
     )
-    on_failure: Literal["stop", "continue"] | None = Field(
-        default=None,
-        description="When a new node fails: stop before the next step (default), or continue "
+    on_failure: Literal["stop", "continue"] | None = optional_field(
+        "When a new node fails: stop before the next step (default), or continue "
         "while fewer than max_unavailable nodes are unavailable.",
         examples=["stop"],
     )

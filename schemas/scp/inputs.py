@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, Problem, optional_field
 from gpuform.schemas.policies.certification import CertificationPolicy
 from gpuform.schemas.policies.drain import KubernetesInputs, PoolDrainInputs, ScheduledDrainInputs
 from gpuform.schemas.policies.lifetime import (
@@ -78,10 +78,8 @@ class FabricInputs(InputModel):
         description="Name of the fabric, 3 to 15 characters.", examples=["train-a"]
     )
     # Part of the API's host name (multinodegpucluster.REGION...).
-    region_id: Annotated[RegionId | None, Immutable, WriteOnly] = Field(
-        default=None,
-        description="Region of the pool; the default region when not declared.",
-        examples=["kr-west1"],
+    region_id: Annotated[RegionId | None, Immutable, WriteOnly] = optional_field(
+        "Region of the pool; the default region when not declared.", examples=["kr-west1"]
     )
 
 
@@ -90,45 +88,31 @@ class NodeInputs(InputModel):
 
     retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_RESPONSE_NAMES}
 
-    gpu_node_name: NodeName | None = Field(
-        default=None,
-        description="Name of the node; by default gpu_node_name_prefix, a hyphen and the "
+    gpu_node_name: NodeName | None = optional_field(
+        "Name of the node; by default gpu_node_name_prefix, a hyphen and the "
         "node's key. Another name creates another node.",
         examples=["gpu-node-001"],
     )
-    ip_address: IpAddress | None = Field(
-        default=None,
-        description="A fixed address of the subnet; another one replaces the node.",
-        examples=["192.168.0.10"],
+    ip_address: IpAddress | None = optional_field(
+        "A fixed address of the subnet; another one replaces the node.", examples=["192.168.0.10"]
     )
-    nat_enabled: bool | None = Field(
-        default=None,
-        description="Whether the node has a public address, by public_ip_address_id.",
-        examples=[True],
+    nat_enabled: bool | None = optional_field(
+        "Whether the node has a public address, by public_ip_address_id.", examples=[True]
     )
     # Never returned: answers contain the address alone.
-    public_ip_address_id: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Id of the public IP for NAT.",
-        examples=["20c507a036c447cdb3b19468d8ea62ac"],
+    public_ip_address_id: str | None = optional_field(
+        "Id of the public IP for NAT.", min_length=1, examples=["20c507a036c447cdb3b19468d8ea62ac"]
     )
-    zone: str | None = Field(
-        default=None,
+    zone: str | None = optional_field(
+        "Availability zone of the node; by default as the pool. Another one replaces the node.",
         min_length=1,
-        description="Availability zone of the node; by default as the pool. Another one replaces "
-        "the node.",
         examples=["kr-west1-a"],
     )
-    lock_enabled: bool | None = Field(
-        default=None,
-        description="Whether the node is locked; by default as the pool.",
-        examples=[True],
+    lock_enabled: bool | None = optional_field(
+        "Whether the node is locked; by default as the pool.", examples=[True]
     )
-    state: Power | None = Field(
-        default=None,
-        description="RUNNING or STOPPED; by default as the pool.",
-        examples=["STOPPED"],
+    state: Power | None = optional_field(
+        "RUNNING or STOPPED; by default as the pool.", examples=["STOPPED"]
     )
 
     @classmethod
@@ -146,18 +130,16 @@ class _MadeInputs(InputModel):
         examples=["IMAGE-7XFMaJpLsapKvskFMjCtmm"],
     )
     # Answers contain the name of the type and product_type_id, not this id.
-    server_type_id: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None,
+    server_type_id: Annotated[str | None, Immutable, WriteOnly] = optional_field(
+        "Id of the product (the type of server); or declare gpu_type.",
         min_length=1,
-        description="Id of the product (the type of server); or declare gpu_type.",
         examples=["f90e8ef54cc2451b825608e9f95f7bcb"],
     )
-    gpu_type: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None,
-        min_length=1,
-        description="GPU of the servers, by the platform's `gpu_model`, instead of "
+    gpu_type: Annotated[str | None, Immutable, WriteOnly] = optional_field(
+        "GPU of the servers, by the platform's `gpu_model`, instead of "
         "server_type_id: gpuform looks up the only server type with this GPU, and keeps the "
         "id until another GPU is declared.",
+        min_length=1,
         examples=["H100"],
     )
     region_id: Annotated[RegionId, Immutable] = Field(
@@ -171,11 +153,8 @@ class _MadeInputs(InputModel):
         description="Subnet of the nodes.",
         examples=["ab313c43291e4b678f4bacffe10768ae"],
     )
-    os_user_id: Annotated[str | None, Immutable, WriteOnly, Default("root")] = Field(
-        default=None,
-        min_length=1,
-        description="User of the operating system; root on Linux.",
-        examples=["root"],
+    os_user_id: Annotated[str | None, Immutable, WriteOnly, Default("root")] = optional_field(
+        "User of the operating system; root on Linux.", min_length=1, examples=["root"]
     )
     # Never returned; the platform checks four kinds of characters.
     os_user_password: Annotated[
@@ -189,15 +168,13 @@ class _MadeInputs(InputModel):
         examples=["{{ config.password }}"],
     )
     # May contain credentials, so it is treated as a secret.
-    init_script: Annotated[InitScript | None, Immutable, WriteOnly, Secret] = Field(
-        default=None,
-        description="Script that a new node runs, at most 16384 characters.",
+    init_script: Annotated[InitScript | None, Immutable, WriteOnly, Secret] = optional_field(
+        "Script that a new node runs, at most 16384 characters.",
         examples=["#!/bin/sh\napt-get update\n"],
     )
     # Never returned: tags belong to the Resource Manager after the create.
-    tags: Annotated[Tags | None, CreateOnly] = Field(
-        default=None,
-        description="Tags of new nodes. Change tags of existing nodes in the Resource Manager.",
+    tags: Annotated[Tags | None, CreateOnly] = optional_field(
+        "Tags of new nodes. Change tags of existing nodes in the Resource Manager.",
         examples=[{"team": "research"}],
     )
     expires: Expires = None
@@ -221,9 +198,8 @@ class _PoolInputs(InputModel):
         examples=["train-a"],
     )
     # Without an id a create makes a new fabric, and needs at least 2 servers.
-    cluster_fabric_id: str | None = Field(
-        default=None,
-        description="Id of an existing fabric that the pool joins.",
+    cluster_fabric_id: str | None = optional_field(
+        "Id of an existing fabric that the pool joins.",
         examples=["20c507a036c447cdb3b19468d8ea62ac"],
     )
     gpu_node_name_prefix: Annotated[NamePrefix, Immutable] = Field(
@@ -231,66 +207,54 @@ class _PoolInputs(InputModel):
         examples=["train"],
     )
     # PREFIX-001 to PREFIX-999.
-    count: int | None = Field(
-        default=None,
-        ge=1,
-        le=999,
-        description="Number of nodes; or declare each node in nodes.",
-        examples=[6],
+    count: int | None = optional_field(
+        "Number of nodes; or declare each node in nodes.", ge=1, le=999, examples=[6]
     )
-    nodes: dict[str, NodeInputs] | None = Field(
-        default=None,
-        description="The nodes one by one, each under its own key.",
+    nodes: dict[str, NodeInputs] | None = optional_field(
+        "The nodes one by one, each under its own key.",
         examples=[{"head": {"ip_address": "192.168.0.10"}, "worker": {}}],
     )
-    remove: Annotated[list[str] | None, Local] = Field(
-        default=None,
-        description="Names of the nodes to remove first when count shrinks; failed, stopped "
+    remove: Annotated[list[str] | None, Local] = optional_field(
+        "Names of the nodes to remove first when count shrinks; failed, stopped "
         "and the newest nodes follow.",
         examples=[["train-003"]],
     )
-    drain: Annotated[PoolDrainInputs | None, Local] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: what to do about jobs on nodes that "
+    drain: Annotated[PoolDrainInputs | None, Local] = optional_field(
+        "A setting of gpuform, never sent: what to do about jobs on nodes that "
         "are deleted, replaced, stopped or moved, and which nodes to remove when the pool "
         "shrinks. With kubernetes or slurm, nodes are cordoned first and removed when no job "
         "runs on them; without, gpuform does not look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
-    rollout: Annotated[RolloutInputs | None, Local] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: with it, another image_id, "
+    rollout: Annotated[RolloutInputs | None, Local] = optional_field(
+        "A setting of gpuform, never sent: with it, another image_id, "
         "server_type_id or gpu_type replaces the nodes step by step, each while no job runs "
         "on it; failed nodes, too. Without it, another image or type replaces the whole pool "
         "at once.",
         examples=[{"max_unavailable": 1, "pause": "5m"}],
     )
-    repair: Annotated[RepairInputs | None, Local, StateOnly] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: which broken nodes are recreated, and "
+    repair: Annotated[RepairInputs | None, Local, StateOnly] = optional_field(
+        "A setting of gpuform, never sent: which broken nodes are recreated, and "
         "how many at a time, each while no job runs on it (see `drain`). Without "
         "it, every run of `up` recreates the nodes in state ERROR.",
         examples=[{"on": ["platform", "not_ready"], "max_parallel": 1, "max_unhealthy": "25%"}],
     )
     # Declarations of earlier releases still use this name.
-    scale_down: Annotated[PoolDrainInputs | None, Local, AlternativeSpelling] = Field(
-        default=None, description="The former name of drain.", examples=[{"nodes": ["train-003"]}]
+    scale_down: Annotated[PoolDrainInputs | None, Local, AlternativeSpelling] = optional_field(
+        "The former name of drain.", examples=[{"nodes": ["train-003"]}]
     )
     # Not immutable: a pool of API 1.2 has nodes in a zone that its declaration does not name.
-    zone: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Availability zone of the nodes. Required by API version 1.3 "
+    zone: str | None = optional_field(
+        "Availability zone of the nodes. Required by API version 1.3 "
         "(`scp:apiVersion`), unknown to 1.2. Another zone replaces the nodes.",
+        min_length=1,
         examples=["kr-west1-a"],
     )
-    lock_enabled: bool | None = Field(
-        default=None,
-        description="Whether the nodes are locked against deletion and stopping.",
-        examples=[True],
+    lock_enabled: bool | None = optional_field(
+        "Whether the nodes are locked against deletion and stopping.", examples=[True]
     )
-    state: Annotated[Power | None, Default("RUNNING")] = Field(
-        default=None, description="RUNNING or STOPPED.", examples=["STOPPED"]
+    state: Annotated[Power | None, Default("RUNNING")] = optional_field(
+        "RUNNING or STOPPED.", examples=["STOPPED"]
     )
 
 
@@ -341,49 +305,39 @@ class _OneInputs(InputModel):
         "of the same vendor pool moves the node.",
         examples=["{{ node_pools.train.cluster_fabric_id }}"],
     )
-    ip_address: Annotated[IpAddress | None, Immutable] = Field(
-        default=None, description="A fixed address of the subnet.", examples=["192.168.0.10"]
+    ip_address: Annotated[IpAddress | None, Immutable] = optional_field(
+        "A fixed address of the subnet.", examples=["192.168.0.10"]
     )
-    nat_enabled: bool | None = Field(
-        default=None,
-        description="Whether the node has a public address, by public_ip_address_id.",
-        examples=[True],
+    nat_enabled: bool | None = optional_field(
+        "Whether the node has a public address, by public_ip_address_id.", examples=[True]
     )
-    public_ip_address_id: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Id of the public IP for NAT.",
-        examples=["20c507a036c447cdb3b19468d8ea62ac"],
+    public_ip_address_id: str | None = optional_field(
+        "Id of the public IP for NAT.", min_length=1, examples=["20c507a036c447cdb3b19468d8ea62ac"]
     )
     # The zone of a node of API 1.2 is not known: declaring it must not replace the node.
     zone: Annotated[
         str | None,
         ReplaceIf(lambda before, after: bool(before != after), "a node stays in its zone"),
-    ] = Field(
-        default=None,
-        min_length=1,
-        description="Availability zone of the node. Required by API version 1.3 "
+    ] = optional_field(
+        "Availability zone of the node. Required by API version 1.3 "
         "(`scp:apiVersion`), unknown to 1.2.",
+        min_length=1,
         examples=["kr-west1-a"],
     )
-    lock_enabled: bool | None = Field(
-        default=None,
-        description="Whether the node is locked against deletion and stopping.",
-        examples=[True],
+    lock_enabled: bool | None = optional_field(
+        "Whether the node is locked against deletion and stopping.", examples=[True]
     )
-    state: Annotated[Power | None, Default("RUNNING")] = Field(
-        default=None, description="RUNNING or STOPPED.", examples=["STOPPED"]
+    state: Annotated[Power | None, Default("RUNNING")] = optional_field(
+        "RUNNING or STOPPED.", examples=["STOPPED"]
     )
-    drain: Annotated[ScheduledDrainInputs | None, Local] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: what to do about jobs on the node when "
+    drain: Annotated[ScheduledDrainInputs | None, Local] = optional_field(
+        "A setting of gpuform, never sent: what to do about jobs on the node when "
         "it is deleted, replaced, stopped or moved, and which scheduler to ask. Without it, "
         "gpuform does not look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
-    repair: Annotated[MachineRepairInputs | None, Local, StateOnly] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: when to recreate a broken node, which "
+    repair: Annotated[MachineRepairInputs | None, Local, StateOnly] = optional_field(
+        "A setting of gpuform, never sent: when to recreate a broken node, which "
         "replaces this resource. gpuform first waits until no job runs on the node (see "
         "`drain`).",
         examples=[{"on": ["platform", "not_ready"]}],
@@ -425,10 +379,8 @@ def _find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 class CertificationInputs(CertificationPolicy):
     """Tests that GPU nodes must pass before resources that depend on them are created."""
 
-    region_id: Annotated[RegionId | None, Immutable] = Field(
-        default=None,
-        description="Region of the nodes; if not declared, the default region of the account's "
-        "settings.",
+    region_id: Annotated[RegionId | None, Immutable] = optional_field(
+        "Region of the nodes; if not declared, the default region of the account's settings.",
         examples=["kr-west1"],
     )
     node_ids: Annotated[list[str], OutputOf("NodePool", "node_ids"), Unordered] = Field(
@@ -436,9 +388,8 @@ class CertificationInputs(CertificationPolicy):
         description="Ids of the nodes to test. New nodes are tested when they are added.",
         examples=["{{ node_pools.train.node_ids }}"],
     )
-    kubernetes: Annotated[KubernetesInputs | None, Local] = Field(
-        default=None,
-        description="The Kubernetes of the nodes, with NVIDIA's Cluster Readiness Engine. A node "
+    kubernetes: Annotated[KubernetesInputs | None, Local] = optional_field(
+        "The Kubernetes of the nodes, with NVIDIA's Cluster Readiness Engine. A node "
         "has the same name there.",
         examples=[{"kubeconfig": "~/.kube/train"}],
     )

@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuform.schemas.models import OutputModel
+from gpuform.schemas.models import OutputModel, optional_field
 from gpuform.schemas.policies.repair import NodeFault
 
 
@@ -25,48 +25,39 @@ class NodeOutputs(BaseModel):
     id: str = Field(description="Id of the node.")
     gpu_node_name: str = Field(description="Name of the node.")
     state: str = Field(description="State of the node, as the platform reports it.")
-    policy_ip: str | None = Field(default=None, description="Address of the node in the subnet.")
+    policy_ip: str | None = optional_field("Address of the node in the subnet.")
     policy_use_nat: bool = Field(
         default=False, description="Whether the node has a public address."
     )
-    policy_nat: str | None = Field(default=None, description="The public address.")
-    public_ip_address_id: str | None = Field(
-        default=None, description="Id of the node's public IP, if gpuform assigned it."
+    policy_nat: str | None = optional_field("The public address.")
+    public_ip_address_id: str | None = optional_field(
+        "Id of the node's public IP, if gpuform assigned it."
     )
     lock_enabled: bool = Field(default=False, description="Whether the node is locked.")
-    cluster_fabric_id: str | None = Field(
-        default=None, description="Fabric of the node; absent until the platform has created it."
+    cluster_fabric_id: str | None = optional_field(
+        "Fabric of the node; absent until the platform has created it."
     )
-    cluster_fabric_name: str | None = Field(default=None, description="Name of the node's fabric.")
-    zone: str | None = Field(
-        default=None, description="Availability zone of the node; absent with API version 1.2."
-    )
+    cluster_fabric_name: str | None = optional_field("Name of the node's fabric.")
+    zone: str | None = optional_field("Availability zone of the node; absent with API version 1.2.")
     pfs_ip: list[str] = Field(
         default=[], description="Addresses of the node in the storage network."
     )
-    server_type: str | None = Field(default=None, description="Name of the server type.")
-    product_type_id: str | None = Field(default=None, description="Id of the server type.")
-    image_id: str | None = Field(default=None, description="Id of the node's image.")
-    image_version: str | None = Field(default=None, description="Operating system of the node.")
-    os_type: str | None = Field(
-        default=None, description="Kind of the operating system, such as LINUX."
+    server_type: str | None = optional_field("Name of the server type.")
+    product_type_id: str | None = optional_field("Id of the server type.")
+    image_id: str | None = optional_field("Id of the node's image.")
+    image_version: str | None = optional_field("Operating system of the node.")
+    os_type: str | None = optional_field("Kind of the operating system, such as LINUX.")
+    time_zone: str | None = optional_field("Time zone, such as Asia/Seoul.")
+    account_id: str | None = optional_field("Id of the account that owns the node.")
+    created_at: str | None = optional_field("When the node was created.")
+    created_by: str | None = optional_field("Id of the user who created the node.")
+    modified_at: str | None = optional_field("When the node was last changed.")
+    modified_by: str | None = optional_field("Id of the user who changed the node last.")
+    trouble: str | None = optional_field(
+        "Why the scheduler cannot use the node, if `repair` asks the scheduler."
     )
-    time_zone: str | None = Field(default=None, description="Time zone, such as Asia/Seoul.")
-    account_id: str | None = Field(
-        default=None, description="Id of the account that owns the node."
-    )
-    created_at: str | None = Field(default=None, description="When the node was created.")
-    created_by: str | None = Field(default=None, description="Id of the user who created the node.")
-    modified_at: str | None = Field(default=None, description="When the node was last changed.")
-    modified_by: str | None = Field(
-        default=None, description="Id of the user who changed the node last."
-    )
-    trouble: str | None = Field(
-        default=None,
-        description="Why the scheduler cannot use the node, if `repair` asks the scheduler.",
-    )
-    unusable_since: str | None = Field(
-        default=None, description="Since when the scheduler cannot use the node, in UTC."
+    unusable_since: str | None = optional_field(
+        "Since when the scheduler cannot use the node, in UTC."
     )
 
 
@@ -87,66 +78,53 @@ class NodePoolOutputs(OutputModel):
         description="The existing nodes, each under its key, or under its name without a key.",
     )
     node_ids: list[str] = Field(default=[], description="Ids of the nodes.")
-    cluster_fabric_id: str | None = Field(
-        default=None, description="Fabric of the nodes; absent until the platform has created it."
+    cluster_fabric_id: str | None = optional_field(
+        "Fabric of the nodes; absent until the platform has created it."
     )
-    newer_image: NewerImageOutputs | None = Field(
-        default=None,
-        description="A newer image of the same distribution and kind, if the platform lists one.",
+    newer_image: NewerImageOutputs | None = optional_field(
+        "A newer image of the same distribution and kind, if the platform lists one."
     )
-    stopped_by: str | None = Field(
-        default=None, description="Why `gpuform expire` stopped the pool, if it did."
-    )
+    stopped_by: str | None = optional_field("Why `gpuform expire` stopped the pool, if it did.")
     faults: list[NodeFault] = Field(default=[], description="The broken nodes, as last observed.")
 
 
 class GpuNodeOutputs(OutputModel):
     """One node as the platform reports it."""
 
-    stopped_by: str | None = Field(
-        default=None, description="Why `gpuform expire` stopped the node, if it did."
-    )
+    stopped_by: str | None = optional_field("Why `gpuform expire` stopped the node, if it did.")
     state: str = Field(description="State of the node, as the platform reports it.")
-    policy_ip: str | None = Field(default=None, description="Address of the node in the subnet.")
+    policy_ip: str | None = optional_field("Address of the node in the subnet.")
     policy_use_nat: bool = Field(
         default=False, description="Whether the node has a public address."
     )
-    policy_nat: str | None = Field(default=None, description="The public address.")
-    public_ip_address_id: str | None = Field(
-        default=None, description="Id of the public IP, if gpuform assigned it."
+    policy_nat: str | None = optional_field("The public address.")
+    public_ip_address_id: str | None = optional_field(
+        "Id of the public IP, if gpuform assigned it."
     )
     lock_enabled: bool = Field(default=False, description="Whether the node is locked.")
-    node_pool_id: str | None = Field(default=None, description="The platform's node pool.")
-    cluster_fabric_name: str | None = Field(default=None, description="Name of the fabric.")
+    node_pool_id: str | None = optional_field("The platform's node pool.")
+    cluster_fabric_name: str | None = optional_field("Name of the fabric.")
     pfs_ip: list[str] = Field(
         default=[], description="Addresses of the node in the storage network."
     )
-    server_type: str | None = Field(default=None, description="Name of the server type.")
-    image_version: str | None = Field(default=None, description="Operating system of the node.")
-    os_type: str | None = Field(
-        default=None, description="Kind of the operating system, such as LINUX."
+    server_type: str | None = optional_field("Name of the server type.")
+    image_version: str | None = optional_field("Operating system of the node.")
+    os_type: str | None = optional_field("Kind of the operating system, such as LINUX.")
+    time_zone: str | None = optional_field("Time zone, such as Asia/Seoul.")
+    account_id: str | None = optional_field("Id of the account that owns the node.")
+    created_at: str | None = optional_field("When the node was created.")
+    created_by: str | None = optional_field("Id of the user who created the node.")
+    modified_at: str | None = optional_field("When the node was last changed.")
+    modified_by: str | None = optional_field("Id of the user who changed the node last.")
+    trouble: str | None = optional_field(
+        "Why the scheduler cannot use the node, if `repair` asks the scheduler."
     )
-    time_zone: str | None = Field(default=None, description="Time zone, such as Asia/Seoul.")
-    account_id: str | None = Field(
-        default=None, description="Id of the account that owns the node."
-    )
-    created_at: str | None = Field(default=None, description="When the node was created.")
-    created_by: str | None = Field(default=None, description="Id of the user who created the node.")
-    modified_at: str | None = Field(default=None, description="When the node was last changed.")
-    modified_by: str | None = Field(
-        default=None, description="Id of the user who changed the node last."
-    )
-    trouble: str | None = Field(
-        default=None,
-        description="Why the scheduler cannot use the node, if `repair` asks the scheduler.",
-    )
-    unusable_since: str | None = Field(
-        default=None, description="Since when the scheduler cannot use the node, in UTC."
+    unusable_since: str | None = optional_field(
+        "Since when the scheduler cannot use the node, in UTC."
     )
     faults: list[NodeFault] = Field(default=[], description="Faults of the node, as last observed.")
-    newer_image: NewerImageOutputs | None = Field(
-        default=None,
-        description="A newer image of the same distribution and kind, if the platform lists one.",
+    newer_image: NewerImageOutputs | None = optional_field(
+        "A newer image of the same distribution and kind, if the platform lists one."
     )
 
 
@@ -167,36 +145,24 @@ class FabricOutputs(OutputModel):
         default="",
         description="Id of the fabric; empty until the first node of the fabric is created.",
     )
-    state: str | None = Field(
-        default=None,
-        description="State of the fabric, as the platform reports it; absent without members.",
+    state: str | None = optional_field(
+        "State of the fabric, as the platform reports it; absent without members."
     )
     gpu_node_details: list[MemberOutputs] = Field(default=[], description="Nodes of the fabric.")
-    server_type: str | None = Field(default=None, description="Type of the fabric's servers.")
-    used_server_count: int | None = Field(
-        default=None, description="Number of servers that the platform counts in the fabric."
+    server_type: str | None = optional_field("Type of the fabric's servers.")
+    used_server_count: int | None = optional_field(
+        "Number of servers that the platform counts in the fabric."
     )
-    description: str | None = Field(
-        default=None, description="The platform's message about the fabric."
+    description: str | None = optional_field("The platform's message about the fabric.")
+    product_id: str | None = optional_field("Id of the product of the fabric's servers.")
+    pirp_id: str | None = optional_field(
+        "The platform's `pirp_id`, which SCP's reference does not explain."
     )
-    product_id: str | None = Field(
-        default=None, description="Id of the product of the fabric's servers."
-    )
-    pirp_id: str | None = Field(
-        default=None,
-        description="The platform's `pirp_id`, which SCP's reference does not explain.",
-    )
-    account_id: str | None = Field(
-        default=None, description="Id of the account that owns the fabric."
-    )
-    created_at: str | None = Field(default=None, description="When the fabric was created.")
-    created_by: str | None = Field(
-        default=None, description="Id of the user who created the fabric."
-    )
-    modified_at: str | None = Field(default=None, description="When the fabric was last changed.")
-    modified_by: str | None = Field(
-        default=None, description="Id of the user who changed the fabric last."
-    )
+    account_id: str | None = optional_field("Id of the account that owns the fabric.")
+    created_at: str | None = optional_field("When the fabric was created.")
+    created_by: str | None = optional_field("Id of the user who created the fabric.")
+    modified_at: str | None = optional_field("When the fabric was last changed.")
+    modified_by: str | None = optional_field("Id of the user who changed the fabric last.")
 
 
 class NodeState(StrEnum):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, Problem, optional_field
 from gpuform.schemas.policies.lifetime import (
     Expires,
     Idle,
@@ -55,44 +55,27 @@ class PortMappingInputs(InputModel):
     """A port of the cluster that is reachable from outside."""
 
     internal_port: Port = Field(description="Port inside the cluster.", examples=[8888])
-    external_port: Port | None = Field(
-        default=None,
-        description="Port outside; the platform's choice when not declared.",
-        examples=[32001],
+    external_port: Port | None = optional_field(
+        "Port outside; the platform's choice when not declared.", examples=[32001]
     )
-    protocol: Protocol | None = Field(
-        default=None, description="Protocol: tcp or udp.", examples=["tcp"]
-    )
-    description: str | None = Field(
-        default=None, description="Purpose of the port.", examples=["Jupyter"]
-    )
+    protocol: Protocol | None = optional_field("Protocol: tcp or udp.", examples=["tcp"])
+    description: str | None = optional_field("Purpose of the port.", examples=["Jupyter"])
 
 
 class AutoTerminateInputs(InputModel):
     """When the platform stops the cluster by itself."""
 
-    enabled: bool | None = Field(
-        default=None,
-        description="Whether the platform stops the cluster by itself.",
-        examples=[True],
+    enabled: bool | None = optional_field(
+        "Whether the platform stops the cluster by itself.", examples=[True]
     )
-    idle_minutes: int | None = Field(
-        default=None,
-        ge=1,
-        description="Minutes without work after which the platform stops the cluster.",
-        examples=[60],
+    idle_minutes: int | None = optional_field(
+        "Minutes without work after which the platform stops the cluster.", ge=1, examples=[60]
     )
-    max_runtime_hours: int | None = Field(
-        default=None,
-        ge=1,
-        description="Hours of running after which the platform stops the cluster.",
-        examples=[24],
+    max_runtime_hours: int | None = optional_field(
+        "Hours of running after which the platform stops the cluster.", ge=1, examples=[24]
     )
-    cost_limit_usd: float | None = Field(
-        default=None,
-        gt=0,
-        description="Cost at which the platform stops the cluster, in USD.",
-        examples=[500],
+    cost_limit_usd: float | None = optional_field(
+        "Cost at which the platform stops the cluster, in USD.", gt=0, examples=[500]
     )
 
 
@@ -106,20 +89,15 @@ HealthCheck = Literal["gpu", "storage", "network", "docker"]
 class AlternativeInputs(InputModel):
     """Another region, another GPU type, or both. Omitted properties stay as declared."""
 
-    region: Region | None = Field(
-        default=None, description="The region to try.", examples=["us-east-1"]
-    )
-    gpu_type: GpuType | None = Field(
-        default=None, description="The type of GPU to try.", examples=["H100"]
-    )
+    region: Region | None = optional_field("The region to try.", examples=["us-east-1"])
+    gpu_type: GpuType | None = optional_field("The type of GPU to try.", examples=["H100"])
 
 
 class OnNoCapacityInputs(InputModel):
     """What to do while the platform has no free GPUs, instead of failing at once."""
 
-    alternatives: list[AlternativeInputs] | None = Field(
-        default=None,
-        description="The alternatives for a new cluster, in this order.",
+    alternatives: list[AlternativeInputs] | None = optional_field(
+        "The alternatives for a new cluster, in this order.",
         examples=[[{"region": "us-east-1"}, {"gpu_type": "H100"}]],
     )
     wait_minutes: WaitMinutes = None
@@ -128,11 +106,10 @@ class OnNoCapacityInputs(InputModel):
 class ClusterRepairInputs(RepairPolicy):
     """When a broken cluster is restarted, and who must have seen the plan."""
 
-    on: list[Literal["platform"]] | None = Field(
-        default=None,
-        min_length=1,
-        description="Which reports count: platform, the status of the cluster or the health "
+    on: list[Literal["platform"]] | None = optional_field(
+        "Which reports count: platform, the status of the cluster or the health "
         "of the cluster's GPUs.",
+        min_length=1,
         examples=[["platform"]],
     )
 
@@ -174,10 +151,8 @@ class ClusterInputs(InputModel):
         description="Name of the cluster: 3 to 64 letters, digits and hyphens.",
         examples=["workbench"],
     )
-    description: str | None = Field(
-        default=None,
-        description="Purpose of the cluster.",
-        examples=["Notebooks and short experiments"],
+    description: str | None = optional_field(
+        "Purpose of the cluster.", examples=["Notebooks and short experiments"]
     )
     gpu_type: Annotated[GpuType, Immutable, ObservedAs("placed_gpu_type")] = Field(
         description="Type of GPU, such as A100.", examples=["A100"]
@@ -203,109 +178,89 @@ class ClusterInputs(InputModel):
         min_length=1, description="Project of the cluster.", examples=["proj_456"]
     )
     # The platform computes a default, which is no change.
-    cpu_cores: int | None = Field(
-        default=None,
-        ge=1,
-        description="Processor cores; the platform's choice when not declared. A change stops and "
+    cpu_cores: int | None = optional_field(
+        "Processor cores; the platform's choice when not declared. A change stops and "
         "starts the cluster.",
+        ge=1,
         examples=[32],
     )
-    memory_gb: int | None = Field(
-        default=None,
-        ge=1,
-        description="Memory in GB; the platform's choice when not declared. A change stops and "
+    memory_gb: int | None = optional_field(
+        "Memory in GB; the platform's choice when not declared. A change stops and "
         "starts the cluster.",
+        ge=1,
         examples=[256],
     )
-    template_id: Annotated[str | None, Immutable] = Field(
-        default=None,
+    template_id: Annotated[str | None, Immutable] = optional_field(
+        "Template with an image, instead of docker_image.",
         min_length=1,
-        description="Template with an image, instead of docker_image.",
         examples=["tmpl_pytorch_latest"],
     )
     # A template implies an image, so only one of the two is declared.
-    docker_image: str | None = Field(
-        default=None,
+    docker_image: str | None = optional_field(
+        "Image, instead of template_id; a change stops and starts the cluster.",
         min_length=1,
-        description="Image, instead of template_id; a change stops and starts the cluster.",
         examples=["tensorone/pytorch:2.1-cuda11.8"],
     )
     # Answers contain variables in the clear, and only the names of secrets.
-    environment_variables: Annotated[dict[str, str] | None, Secret, Default({})] = Field(
-        default=None,
-        description="Environment variables, which may be secrets. Variables whose values the "
+    environment_variables: Annotated[dict[str, str] | None, Secret, Default({})] = optional_field(
+        "Environment variables, which may be secrets. Variables whose values the "
         "platform hides are not compared.",
         examples=[{"WANDB_MODE": "online", "WANDB_API_KEY": "{{ config.wandb_key }}"}],
     )
-    ssh_enabled: Annotated[bool | None, Immutable, WriteOnly, Default(True)] = Field(
-        default=None, description="Whether people can log in.", examples=[False]
+    ssh_enabled: Annotated[bool | None, Immutable, WriteOnly, Default(True)] = optional_field(
+        "Whether people can log in.", examples=[False]
     )
     # Never returned by the platform.
-    ssh_public_keys: Annotated[list[str] | None, Immutable, WriteOnly, Unordered] = Field(
-        default=None,
-        description="Public keys of the users who log in.",
-        examples=[["{{ config.public_key }}"]],
+    ssh_public_keys: Annotated[list[str] | None, Immutable, WriteOnly, Unordered] = optional_field(
+        "Public keys of the users who log in.", examples=[["{{ config.public_key }}"]]
     )
-    port_mappings: list[PortMappingInputs] | None = Field(
-        default=None,
-        description="Ports that are reachable from outside.",
+    port_mappings: list[PortMappingInputs] | None = optional_field(
+        "Ports that are reachable from outside.",
         examples=[[{"internal_port": 8888, "protocol": "tcp", "description": "Jupyter"}]],
     )
-    security_groups: Annotated[list[str] | None, Unordered] = Field(
-        default=None,
-        description="Ids of security groups.",
-        examples=[["sg_ml_training", "sg_ssh_access"]],
+    security_groups: Annotated[list[str] | None, Unordered] = optional_field(
+        "Ids of security groups.", examples=[["sg_ml_training", "sg_ssh_access"]]
     )
     # Limits that stop the cluster out of band: the provider reports that and does not fight it.
-    auto_terminate: AutoTerminateInputs | None = Field(
-        default=None,
-        description="When the platform stops the cluster by itself. Such a stop is not drift; "
+    auto_terminate: AutoTerminateInputs | None = optional_field(
+        "When the platform stops the cluster by itself. Such a stop is not drift; "
         "--allow start-terminated starts the cluster again.",
         examples=[{"enabled": True, "idle_minutes": 60}],
     )
-    tags: dict[str, str] | None = Field(
-        default=None, description="Tags.", examples=[{"team": "research"}]
+    tags: dict[str, str] | None = optional_field("Tags.", examples=[{"team": "research"}])
+    state: Annotated[State | None, Default("running")] = optional_field(
+        "running or stopped.", examples=["stopped"]
     )
-    state: Annotated[State | None, Default("running")] = Field(
-        default=None, description="running or stopped.", examples=["stopped"]
+    require_healthy: Annotated[list[HealthCheck] | None, Local, StateOnly, Unordered] = (
+        optional_field(
+            "Health checks that must pass while the cluster runs. Until then the "
+            "cluster is not ready, and a create or an update waits.",
+            examples=[["gpu", "network"]],
+        )
     )
-    require_healthy: Annotated[list[HealthCheck] | None, Local, StateOnly, Unordered] = Field(
-        default=None,
-        description="Health checks that must pass while the cluster runs. Until then the "
-        "cluster is not ready, and a create or an update waits.",
-        examples=[["gpu", "network"]],
-    )
-    repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: whether to restart the cluster (stop "
+    repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = optional_field(
+        "A setting of gpuform, never sent: whether to restart the cluster (stop "
         "and start) when its status is error or the health of its GPUs is bad. "
         "gpuform never restarts it while its GPUs are in use or their use is unknown, except "
         "with --allow evict-jobs.",
         examples=[{"approve": "automatic"}],
     )
     # A field of 'Start Cluster' (restore_from_snapshot), not of the create.
-    restore_snapshot: Annotated[str | None, WriteOnly] = Field(
-        default=None,
-        min_length=1,
-        description="Id of a snapshot to start from, once; declaring another snapshot stops "
+    restore_snapshot: Annotated[str | None, WriteOnly] = optional_field(
+        "Id of a snapshot to start from, once; declaring another snapshot stops "
         "and starts the cluster.",
+        min_length=1,
         examples=["snap_123"],
     )
     # A field of the delete request (create_final_snapshot).
-    final_snapshot: Annotated[bool | None, WriteOnly, Default(False)] = Field(
-        default=None,
-        description="Whether a last snapshot is created before the cluster is deleted.",
-        examples=[True],
+    final_snapshot: Annotated[bool | None, WriteOnly, Default(False)] = optional_field(
+        "Whether a last snapshot is created before the cluster is deleted.", examples=[True]
     )
-    final_snapshot_name: Annotated[str | None, WriteOnly] = Field(
-        default=None,
-        min_length=1,
-        description="Name of the last snapshot.",
-        examples=["before-the-end"],
+    final_snapshot_name: Annotated[str | None, WriteOnly] = optional_field(
+        "Name of the last snapshot.", min_length=1, examples=["before-the-end"]
     )
-    on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: what to do while TensorOne has no free "
+    on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = optional_field(
+        "A setting of gpuform, never sent: what to do while TensorOne has no free "
         "GPUs. The alternatives are tried in order, then all again every minute for "
         "wait_minutes; the start of a cluster waits, too.",
         examples=[

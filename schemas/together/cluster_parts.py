@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.access import SshAuthority
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import InputModel, Problem, optional_field
 from gpuform.schemas.policies.drain import ChosenDrainInputs, SlurmInputs
 from gpuform.schemas.policies.repair import RepairInputs, WaitMinutes
 from gpuform.schemas.rules import Immutable
@@ -123,9 +123,8 @@ class OidcConfigInputs(InputModel):
     username_prefix: str = Field(
         description="Prefix of each user's name, such as oidc:.", examples=["oidc:"]
     )
-    ca_cert: str | None = Field(
-        default=None,
-        description="PEM certificate of the issuer's authority, for a private authority.",
+    ca_cert: str | None = optional_field(
+        "PEM certificate of the issuer's authority, for a private authority.",
         examples=["{{ config.issuer_certificate }}"],
     )
 
@@ -133,46 +132,34 @@ class OidcConfigInputs(InputModel):
 class SwitchInputs(InputModel):
     """A component that is on or off."""
 
-    enabled: bool | None = Field(
-        default=None, description="Whether the setting is on.", examples=[True]
-    )
+    enabled: bool | None = optional_field("Whether the setting is on.", examples=[True])
 
 
 class SlurmStartupScriptsInputs(InputModel):
     """Scripts that Slurm runs at the stages of nodes and jobs; each begins with a shebang."""
 
-    controller_prolog: str | None = Field(
-        default=None,
-        description="Before a job, on the controller; the script calls no command of Slurm.",
+    controller_prolog: str | None = optional_field(
+        "Before a job, on the controller; the script calls no command of Slurm.",
         examples=["#!/bin/sh\nlogger job starts\n"],
     )
-    controller_epilog: str | None = Field(
-        default=None,
-        description="After a job, on the controller.",
-        examples=["#!/bin/sh\nlogger job ends\n"],
+    controller_epilog: str | None = optional_field(
+        "After a job, on the controller.", examples=["#!/bin/sh\nlogger job ends\n"]
     )
-    worker_prolog: str | None = Field(
-        default=None,
-        description="Before a job, on each worker; the script calls no command of Slurm.",
+    worker_prolog: str | None = optional_field(
+        "Before a job, on each worker; the script calls no command of Slurm.",
         examples=["#!/bin/sh\nnvidia-smi -pm 1\n"],
     )
-    worker_epilog: str | None = Field(
-        default=None,
-        description="After a job, on each worker.",
-        examples=["#!/bin/sh\nrm -rf /tmp/job\n"],
+    worker_epilog: str | None = optional_field(
+        "After a job, on each worker.", examples=["#!/bin/sh\nrm -rf /tmp/job\n"]
     )
-    login_init_script: str | None = Field(
-        default=None,
-        description="At the start of login nodes.",
-        examples=["#!/bin/sh\napt-get install -y tmux\n"],
+    login_init_script: str | None = optional_field(
+        "At the start of login nodes.", examples=["#!/bin/sh\napt-get install -y tmux\n"]
     )
-    nodeset_init_script: str | None = Field(
-        default=None,
-        description="At the start of node sets.",
-        examples=["#!/bin/sh\nsysctl -w vm.swappiness=1\n"],
+    nodeset_init_script: str | None = optional_field(
+        "At the start of node sets.", examples=["#!/bin/sh\nsysctl -w vm.swappiness=1\n"]
     )
-    extra_slurm_conf: str | None = Field(
-        default=None, description="Lines added to slurm.conf.", examples=["MaxJobCount=20000\n"]
+    extra_slurm_conf: str | None = optional_field(
+        "Lines added to slurm.conf.", examples=["MaxJobCount=20000\n"]
     )
 
     @classmethod
@@ -188,58 +175,48 @@ class ClusterConfigInputs(InputModel):
     load_balancer: LoadBalancer = Field(
         description="Load balancer: NONE, TRAEFIK, NGINX, ISTIO.", examples=["NGINX"]
     )
-    gpu_operator_version: str | None = Field(
-        default=None,
-        description="NVIDIA GPU Operator version, such as v24.6.2.",
-        examples=["v24.6.2"],
+    gpu_operator_version: str | None = optional_field(
+        "NVIDIA GPU Operator version, such as v24.6.2.", examples=["v24.6.2"]
     )
-    network_operator_version: str | None = Field(
-        default=None,
-        description="NVIDIA Network Operator version, such as v24.7.0.",
-        examples=["v24.7.0"],
+    network_operator_version: str | None = optional_field(
+        "NVIDIA Network Operator version, such as v24.7.0.", examples=["v24.7.0"]
     )
-    ingress: SwitchInputs | None = Field(
-        default=None, description="The ingress controller.", examples=[{"enabled": True}]
+    ingress: SwitchInputs | None = optional_field(
+        "The ingress controller.", examples=[{"enabled": True}]
     )
-    jumphost_enabled: bool | None = Field(
-        default=None, description="Whether the cluster has a jump host.", examples=[True]
+    jumphost_enabled: bool | None = optional_field(
+        "Whether the cluster has a jump host.", examples=[True]
     )
-    kubernetes_dashboard_enabled: bool | None = Field(
-        default=None, description="Whether the Kubernetes dashboard is installed.", examples=[True]
+    kubernetes_dashboard_enabled: bool | None = optional_field(
+        "Whether the Kubernetes dashboard is installed.", examples=[True]
     )
-    observability: SwitchInputs | None = Field(
-        default=None, description="Metrics and logs.", examples=[{"enabled": True}]
+    observability: SwitchInputs | None = optional_field(
+        "Metrics and logs.", examples=[{"enabled": True}]
     )
-    slurm_startup_scripts: SlurmStartupScriptsInputs | None = Field(
-        default=None,
-        description="Scripts of a SLURM cluster.",
-        examples=[{"extra_slurm_conf": "MaxJobCount=20000\n"}],
+    slurm_startup_scripts: SlurmStartupScriptsInputs | None = optional_field(
+        "Scripts of a SLURM cluster.", examples=[{"extra_slurm_conf": "MaxJobCount=20000\n"}]
     )
-    ssh_ca_enabled: bool | None = Field(
-        default=None,
-        description="Whether SSH uses certificates of the cluster's own authority.",
-        examples=[True],
+    ssh_ca_enabled: bool | None = optional_field(
+        "Whether SSH uses certificates of the cluster's own authority.", examples=[True]
     )
 
 
 class AddOnConfigInputs(InputModel):
     """The settings of an add-on, under its type's name."""
 
-    dashboard: SwitchInputs | None = Field(
-        default=None, description="Kubernetes dashboard.", examples=[{"enabled": True}]
+    dashboard: SwitchInputs | None = optional_field(
+        "Kubernetes dashboard.", examples=[{"enabled": True}]
     )
-    headlamp: SwitchInputs | None = Field(
-        default=None, description="Headlamp dashboard.", examples=[{"enabled": True}]
+    headlamp: SwitchInputs | None = optional_field(
+        "Headlamp dashboard.", examples=[{"enabled": True}]
     )
-    ingress: SwitchInputs | None = Field(
-        default=None, description="Ingress.", examples=[{"enabled": True}]
-    )
-    slurm_web: SwitchInputs | None = Field(
-        default=None, description="Slurm web interface.", examples=[{"enabled": True}]
+    ingress: SwitchInputs | None = optional_field("Ingress.", examples=[{"enabled": True}])
+    slurm_web: SwitchInputs | None = optional_field(
+        "Slurm web interface.", examples=[{"enabled": True}]
     )
     # States of clusters that were created with SDK 3.0 may have it.
-    torchpass: SwitchInputs | None = Field(
-        default=None, description="No longer offered by Together.", examples=[{"enabled": True}]
+    torchpass: SwitchInputs | None = optional_field(
+        "No longer offered by Together.", examples=[{"enabled": True}]
     )
 
 
@@ -255,10 +232,8 @@ class AddOnInputs(InputModel):
     name: str = Field(
         min_length=1, description="Name of the add-on in this cluster.", examples=["ui"]
     )
-    config: AddOnConfigInputs | None = Field(
-        default=None,
-        description="Settings of the add-on.",
-        examples=[{"dashboard": {"enabled": True}}],
+    config: AddOnConfigInputs | None = optional_field(
+        "Settings of the add-on.", examples=[{"dashboard": {"enabled": True}}]
     )
 
     @classmethod
@@ -283,20 +258,19 @@ class AddOnInputs(InputModel):
 class AlternativeInputs(InputModel):
     """Another region, another GPU type, or both. Omitted properties stay as declared."""
 
-    region: str | None = Field(
-        default=None, min_length=1, description="The region to try.", examples=["us-central-4"]
+    region: str | None = optional_field(
+        "The region to try.", min_length=1, examples=["us-central-4"]
     )
-    gpu_type: GpuType | None = Field(
-        default=None, min_length=1, description="The type of GPU to try.", examples=["H200_SXM"]
+    gpu_type: GpuType | None = optional_field(
+        "The type of GPU to try.", min_length=1, examples=["H200_SXM"]
     )
 
 
 class OnNoCapacityInputs(InputModel):
     """What to do while the platform has no free GPUs, instead of failing at once."""
 
-    alternatives: list[AlternativeInputs] | None = Field(
-        default=None,
-        description="The alternatives for a new cluster, in this order.",
+    alternatives: list[AlternativeInputs] | None = optional_field(
+        "The alternatives for a new cluster, in this order.",
         examples=[[{"region": "us-central-4"}, {"gpu_type": "H200_SXM"}]],
     )
     wait_minutes: WaitMinutes = None
@@ -305,10 +279,8 @@ class OnNoCapacityInputs(InputModel):
 class ClusterDrainInputs(ChosenDrainInputs):
     """What to do about the jobs on a cluster's nodes, and which nodes are removed first."""
 
-    slurm: SlurmInputs | None = Field(
-        default=None,
-        description="How to reach the Slurm of a SLURM cluster: by default in the pod of "
-        "Slinky's controller.",
+    slurm: SlurmInputs | None = optional_field(
+        "How to reach the Slurm of a SLURM cluster: by default in the pod of Slinky's controller.",
         examples=[{"via": "ssh", "host": "slurm-login"}],
     )
 
@@ -324,13 +296,14 @@ class ClusterRepairInputs(RepairInputs):
     """Which broken nodes are repaired, and how the nodes of a cluster may be repaired."""
 
     # EVICT_WITHOUT_REPLACEMENT is left out: num_gpus would no longer be what was declared.
-    modes: list[Literal["HOST_AWARE", "VM_ONLY", "REBOOT_VM", "HOST_POWER_CYCLE"]] | None = Field(
-        default=None,
-        min_length=1,
-        description="Allowed repairs: a new machine on another host (HOST_AWARE) or on any "
-        "host (VM_ONLY), a reboot, or a power cycle of the host. Together's proposal is used "
-        "if it is listed, otherwise the first one. All, HOST_AWARE first, if not declared.",
-        examples=[["HOST_AWARE", "REBOOT_VM"]],
+    modes: list[Literal["HOST_AWARE", "VM_ONLY", "REBOOT_VM", "HOST_POWER_CYCLE"]] | None = (
+        optional_field(
+            "Allowed repairs: a new machine on another host (HOST_AWARE) or on any "
+            "host (VM_ONLY), a reboot, or a power cycle of the host. Together's proposal is used "
+            "if it is listed, otherwise the first one. All, HOST_AWARE first, if not declared.",
+            min_length=1,
+            examples=[["HOST_AWARE", "REBOOT_VM"]],
+        )
     )
 
 
@@ -342,10 +315,8 @@ class ClusterRolloutInputs(InputModel):
         "and the old one is deleted when no job runs on it any more.",
         examples=["replace_cluster"],
     )
-    keep_volume: bool | None = Field(
-        default=None,
-        description="Whether the new cluster must mount the volume of the old one; requires "
-        "volume_id.",
+    keep_volume: bool | None = optional_field(
+        "Whether the new cluster must mount the volume of the old one; requires volume_id.",
         examples=[True],
     )
 
@@ -362,35 +333,23 @@ def is_add_on_off(add_on: Mapping[str, Any]) -> bool:
 class AcceptanceTestsInputs(InputModel):
     """The tests that a new cluster has to pass."""
 
-    enabled: bool | None = Field(
-        default=None, description="Whether the tests run.", examples=[True]
-    )
-    dcgm_diag_level: DcgmDiagLevel | None = Field(
-        default=None,
-        description="Depth of the DCGM diagnostics; MEDIUM when not declared.",
+    enabled: bool | None = optional_field("Whether the tests run.", examples=[True])
+    dcgm_diag_level: DcgmDiagLevel | None = optional_field(
+        "Depth of the DCGM diagnostics; MEDIUM when not declared.",
         examples=["DCGM_DIAG_LEVEL_SHORT"],
     )
-    dcgm_diag_skipped: bool | None = Field(
-        default=None, description="Skip DCGM diagnostics.", examples=[True]
+    dcgm_diag_skipped: bool | None = optional_field("Skip DCGM diagnostics.", examples=[True])
+    gpu_burn_duration: int | None = optional_field(
+        "Duration of GPU burn in seconds; 0 is the default.", ge=0, examples=[600]
     )
-    gpu_burn_duration: int | None = Field(
-        default=None,
-        ge=0,
-        description="Duration of GPU burn in seconds; 0 is the default.",
-        examples=[600],
+    gpu_burn_skipped: bool | None = optional_field("Skip GPU burn.", examples=[True])
+    nccl_multi_node_skipped: bool | None = optional_field(
+        "Skip NCCL over several nodes.", examples=[True]
     )
-    gpu_burn_skipped: bool | None = Field(
-        default=None, description="Skip GPU burn.", examples=[True]
+    nccl_single_node_skipped: bool | None = optional_field(
+        "Skip NCCL inside one node.", examples=[True]
     )
-    nccl_multi_node_skipped: bool | None = Field(
-        default=None, description="Skip NCCL over several nodes.", examples=[True]
-    )
-    nccl_single_node_skipped: bool | None = Field(
-        default=None, description="Skip NCCL inside one node.", examples=[True]
-    )
-    storage_skipped: bool | None = Field(
-        default=None, description="Skip storage performance.", examples=[True]
-    )
+    storage_skipped: bool | None = optional_field("Skip storage performance.", examples=[True])
 
 
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9-]+")

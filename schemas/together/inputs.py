@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.access import validate_jump_host
-from gpuform.schemas.models import InputModel, Line, Problem
+from gpuform.schemas.models import InputModel, Line, Problem, optional_field
 from gpuform.schemas.policies.certification import CertificationPolicy
 from gpuform.schemas.policies.lifetime import Expires, Ttl, find_lifetime_problems
 from gpuform.schemas.rules import (
@@ -90,8 +90,8 @@ class SharedVolumeInputs(InputModel):
         examples=["us-central-8"],
     )
     # An inline volume is deleted with its cluster, unless this is true (SDK).
-    is_lifecycle_independent: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
-        default=None, description="Whether an inline volume outlives its cluster.", examples=[True]
+    is_lifecycle_independent: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = (
+        optional_field("Whether an inline volume outlives its cluster.", examples=[True])
     )
     # No answer has the project of a volume: where the state has none, declaring it must not replace
     # the volume.
@@ -99,17 +99,15 @@ class SharedVolumeInputs(InputModel):
         str | None,
         WriteOnly,
         ReplaceIf(lambda before, after: bool(before != after), "a volume stays in its project"),
-    ] = Field(
-        default=None,
-        description="Project that owns the volume. When not declared: that of the variable "
+    ] = optional_field(
+        "Project that owns the volume. When not declared: that of the variable "
         "TOGETHER_PROJECT_ID when the volume is created, else the API key's own project.",
         examples=["proj-research"],
     )
     # Of the Python SDK alone.
     instance_cluster_id: Annotated[str | None, Immutable, WriteOnly, ReferenceTo("Cluster")] = (
-        Field(
-            default=None,
-            description="Cluster near whose machines the platform places the volume.",
+        optional_field(
+            "Cluster near whose machines the platform places the volume.",
             examples=["{{ clusters.train.id }}"],
         )
     )
@@ -151,29 +149,19 @@ class ClusterInputs(InputModel):
     )
     # The reference documents this one field, newer servers take only the pair: `normalize` expands
     # it, so that both spellings compare equal.
-    driver_version: Annotated[DriverVersion | None, AlternativeSpelling] = Field(
-        default=None,
-        description="CUDA and driver version in one, such as CUDA_12_6_560.",
-        examples=["CUDA_12_6_560"],
+    driver_version: Annotated[DriverVersion | None, AlternativeSpelling] = optional_field(
+        "CUDA and driver version in one, such as CUDA_12_6_560.", examples=["CUDA_12_6_560"]
     )
     # Servers answer with more detail, such as 12.6-ubuntu-22.04.
-    cuda_version: Annotated[CudaVersion | None, Immutable, EquivalentIf(is_same_version)] = Field(
-        default=None,
-        description="CUDA version, such as 12.6; with nvidia_driver_version.",
-        examples=["12.6"],
+    cuda_version: Annotated[CudaVersion | None, Immutable, EquivalentIf(is_same_version)] = (
+        optional_field("CUDA version, such as 12.6; with nvidia_driver_version.", examples=["12.6"])
     )
     nvidia_driver_version: Annotated[
         NvidiaDriverVersion | None, Immutable, EquivalentIf(is_same_version)
-    ] = Field(
-        default=None,
-        description="NVIDIA driver version, such as 560; with cuda_version.",
-        examples=["560"],
-    )
+    ] = optional_field("NVIDIA driver version, such as 560; with cuda_version.", examples=["560"])
     # An id of the region's catalogue (SDK); answers contain the pair instead.
-    nvidia_version_id: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None,
-        description="Id of a version in the region's list, instead of the pair.",
-        examples=["us-central-8/560"],
+    nvidia_version_id: Annotated[str | None, Immutable, WriteOnly] = optional_field(
+        "Id of a version in the region's list, instead of the pair.", examples=["us-central-8/560"]
     )
     billing_type: Annotated[BillingType, Immutable] = Field(
         description="ON_DEMAND, RESERVED (with duration_days) or SCHEDULED_CAPACITY.",
@@ -182,80 +170,69 @@ class ClusterInputs(InputModel):
     # Answers contain only `duration_hours`.
     duration_days: Annotated[
         int | None, Immutable, WriteOnly, Source("Together reference, 'Billing': 1-90 days")
-    ] = Field(
-        default=None, ge=1, le=90, description="Days of a RESERVED cluster, 1 to 90.", examples=[30]
-    )
+    ] = optional_field("Days of a RESERVED cluster, 1 to 90.", ge=1, le=90, examples=[30])
     # The server's default is KUBERNETES; `PUT` changes the type in place.
-    cluster_type: Annotated[ClusterType | None, Default("KUBERNETES")] = Field(
-        default=None, description="KUBERNETES, or SLURM on Kubernetes.", examples=["SLURM"]
+    cluster_type: Annotated[ClusterType | None, Default("KUBERNETES")] = optional_field(
+        "KUBERNETES, or SLURM on Kubernetes.", examples=["SLURM"]
     )
     # Answers list all volumes, not the one that was attached on request.
-    volume_id: Annotated[str | None, Immutable, WriteOnly, ReferenceTo("SharedVolume")] = Field(
-        default=None,
-        description="Id of an existing shared volume of the same region to attach.",
-        examples=["{{ shared_volumes.data.id }}", "12345-67890-12345-67890"],
+    volume_id: Annotated[str | None, Immutable, WriteOnly, ReferenceTo("SharedVolume")] = (
+        optional_field(
+            "Id of an existing shared volume of the same region to attach.",
+            examples=["{{ shared_volumes.data.id }}", "12345-67890-12345-67890"],
+        )
     )
-    shared_volume: Annotated[SharedVolumeInputs | None, Immutable, WriteOnly] = Field(
-        default=None,
-        description="A shared volume to create with the cluster, instead of volume_id.",
+    shared_volume: Annotated[SharedVolumeInputs | None, Immutable, WriteOnly] = optional_field(
+        "A shared volume to create with the cluster, instead of volume_id.",
         examples=[{"volume_name": "training-data", "region": "us-central-8", "size_tib": 5}],
     )
     # Of the SDK alone; never returned.
-    auto_scale: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
-        default=None,
-        description="Whether the number of nodes follows the load, up to auto_scale_max_gpus.",
-        examples=[True],
+    auto_scale: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = optional_field(
+        "Whether the number of nodes follows the load, up to auto_scale_max_gpus.", examples=[True]
     )
-    auto_scale_max_gpus: Annotated[NodeGpus | None, Immutable, WriteOnly] = Field(
-        default=None, description="The most GPUs that automatic scaling may reach.", examples=[64]
+    auto_scale_max_gpus: Annotated[NodeGpus | None, Immutable, WriteOnly] = optional_field(
+        "The most GPUs that automatic scaling may reach.", examples=[64]
     )
-    capacity_pool_id: Annotated[str | None, Immutable] = Field(
-        default=None, description="Capacity pool to draw GPUs from.", examples=["pool-research"]
+    capacity_pool_id: Annotated[str | None, Immutable] = optional_field(
+        "Capacity pool to draw GPUs from.", examples=["pool-research"]
     )
-    num_capacity_pool_gpus: NodeGpus | None = Field(
-        default=None, description="GPUs from the capacity pool, part of num_gpus.", examples=[8]
+    num_capacity_pool_gpus: NodeGpus | None = optional_field(
+        "GPUs from the capacity pool, part of num_gpus.", examples=[8]
     )
     # Returned as desired_preemptible_gpus; the allocated number follows the stock.
-    num_preemptible_gpus: NodeGpus | None = Field(
-        default=None,
-        description="Desired additional GPUs, not part of num_gpus, which the platform adds and "
+    num_preemptible_gpus: NodeGpus | None = optional_field(
+        "Desired additional GPUs, not part of num_gpus, which the platform adds and "
         "removes as stock allows.",
         examples=[16],
     )
     # The server fills in num_gpus for a RESERVED cluster.
-    num_reserved_gpus: NodeGpus | None = Field(
-        default=None,
-        description="Prepaid GPUs of a RESERVED cluster; all when not declared.",
-        examples=[8],
+    num_reserved_gpus: NodeGpus | None = optional_field(
+        "Prepaid GPUs of a RESERVED cluster; all when not declared.", examples=[8]
     )
     reservation_start_time: Annotated[Timestamp | None, Immutable, EquivalentIf(is_same_moment)] = (
-        Field(
-            default=None,
-            description="Start of SCHEDULED_CAPACITY, such as 2026-03-01T08:00:00Z.",
+        optional_field(
+            "Start of SCHEDULED_CAPACITY, such as 2026-03-01T08:00:00Z.",
             examples=["2026-03-01T08:00:00Z"],
         )
     )
     # An update can move the end of a prepaid cluster (ClusterUpdateParams).
-    reservation_end_time: Annotated[Timestamp | None, EquivalentIf(is_same_moment)] = Field(
-        default=None,
-        description="End of SCHEDULED_CAPACITY, or of a RESERVED cluster.",
-        examples=["2026-03-31T08:00:00Z"],
+    reservation_end_time: Annotated[Timestamp | None, EquivalentIf(is_same_moment)] = (
+        optional_field(
+            "End of SCHEDULED_CAPACITY, or of a RESERVED cluster.",
+            examples=["2026-03-31T08:00:00Z"],
+        )
     )
     # None, Immutable] = | The server fills in the project of the key.
-    project_id: Annotated[str | None, Immutable] = Field(
-        default=None,
-        description="Project of the cluster. When not declared: that of the variable "
+    project_id: Annotated[str | None, Immutable] = optional_field(
+        "Project of the cluster. When not declared: that of the variable "
         "TOGETHER_PROJECT_ID when the cluster is created, else the API key's own project.",
         examples=["proj-research"],
     )
-    install_traefik: Annotated[bool | None, Immutable, Default(False)] = Field(
-        default=None,
-        description="Whether a KUBERNETES cluster gets the Traefik ingress.",
-        examples=[True],
+    install_traefik: Annotated[bool | None, Immutable, Default(False)] = optional_field(
+        "Whether a KUBERNETES cluster gets the Traefik ingress.", examples=[True]
     )
-    oidc_config: Annotated[OidcConfigInputs | None, Immutable] = Field(
-        default=None,
-        description="Sign-in through an OpenID Connect issuer.",
+    oidc_config: Annotated[OidcConfigInputs | None, Immutable] = optional_field(
+        "Sign-in through an OpenID Connect issuer.",
         examples=[
             {
                 "client_id": "gpu-clusters",
@@ -267,16 +244,14 @@ class ClusterInputs(InputModel):
             }
         ],
     )
-    cluster_config: ClusterConfigInputs | None = Field(
-        default=None,
-        description="What the platform installs in the cluster.",
+    cluster_config: ClusterConfigInputs | None = optional_field(
+        "What the platform installs in the cluster.",
         examples=[{"load_balancer": "NGINX", "observability": {"enabled": True}}],
     )
     # Answers contain enabled add-ons only, and an update merges them by name.
     add_ons: Annotated[list[AddOnInputs] | None, KeyedBy("name", absent_when=is_add_on_off)] = (
-        Field(
-            default=None,
-            description="Add-ons by name.",
+        optional_field(
+            "Add-ons by name.",
             examples=[
                 [
                     {
@@ -289,26 +264,23 @@ class ClusterInputs(InputModel):
         )
     )
     # Only a new cluster is tested, and the update request has no such field.
-    acceptance_tests_params: Annotated[AcceptanceTestsInputs | None, Immutable, WriteOnly] = Field(
-        default=None,
-        description="The tests that the new cluster has to pass.",
-        examples=[{"enabled": True, "dcgm_diag_level": "DCGM_DIAG_LEVEL_SHORT"}],
+    acceptance_tests_params: Annotated[AcceptanceTestsInputs | None, Immutable, WriteOnly] = (
+        optional_field(
+            "The tests that the new cluster has to pass.",
+            examples=[{"enabled": True, "dcgm_diag_level": "DCGM_DIAG_LEVEL_SHORT"}],
+        )
     )
-    slurm_image: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None,
-        description="Image of a SLURM cluster.",
-        examples=["registry.example.com/slurm:24.05"],
+    slurm_image: Annotated[str | None, Immutable, WriteOnly] = optional_field(
+        "Image of a SLURM cluster.", examples=["registry.example.com/slurm:24.05"]
     )
     # No field of the update request (ClusterUpdateParams).
-    slurm_shm_size_gib: Annotated[int | None, Immutable] = Field(
-        default=None,
+    slurm_shm_size_gib: Annotated[int | None, Immutable] = optional_field(
+        "Shared memory of a SLURM cluster in GiB; required for a SLURM cluster.",
         ge=1,
-        description="Shared memory of a SLURM cluster in GiB; required for a SLURM cluster.",
         examples=[64],
     )
-    on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: what to do while Together is out of "
+    on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = optional_field(
+        "A setting of gpuform, never sent: what to do while Together is out of "
         "stock. The alternatives are tried in order, then all again every minute for "
         "wait_minutes; growing a cluster waits, too.",
         examples=[
@@ -321,43 +293,38 @@ class ClusterInputs(InputModel):
     expires: Expires = None
     ttl: Ttl = None
 
-    ssh_jump: Annotated[SshJump | None, Local, StateOnly] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: the jump host of the machines, as "
+    ssh_jump: Annotated[SshJump | None, Local, StateOnly] = optional_field(
+        "A setting of gpuform, never sent: the jump host of the machines, as "
         "Together's page of the cluster shows it (ssh -J).",
         examples=["ada@ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"],
     )
-    ssh_issuer: Annotated[SshIssuer | None, Local, StateOnly] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: the OIDC issuer of a cluster with "
+    ssh_issuer: Annotated[SshIssuer | None, Local, StateOnly] = optional_field(
+        "A setting of gpuform, never sent: the OIDC issuer of a cluster with "
         "ssh_ca_enabled, as Together's page of the cluster shows it. `gpuform connect` gets SSH "
         "certificates from this issuer.",
         examples=["https://dex.s1.us-central-8a.cloud.together.ai/t-0f11e35c"],
     )
-    drain: Annotated[ClusterDrainInputs | None, Local] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: what to do about jobs on removed "
+    drain: Annotated[ClusterDrainInputs | None, Local] = optional_field(
+        "A setting of gpuform, never sent: what to do about jobs on removed "
         "nodes, with the cluster or without it, and which nodes to remove when num_gpus "
         "shrinks. Nodes are cordoned first, and removed when no job runs on them.",
         examples=[{"nodes": ["train-worker-1"], "on_busy": "wait", "wait_minutes": 240}],
     )
-    rollout: Annotated[ClusterRolloutInputs | None, Local] = Field(
-        default=None,
-        description="A setting of gpuform, never sent. Together changes no driver and no GPU "
+    rollout: Annotated[ClusterRolloutInputs | None, Local] = optional_field(
+        "A setting of gpuform, never sent. Together changes no driver and no GPU "
         "type in place: with rollout, the new cluster is created before the old one is "
         "deleted, so that jobs can move; without it, the old one is deleted first.",
         examples=[{"strategy": "replace_cluster", "keep_volume": True}],
     )
 
-    repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = Field(
-        default=None,
-        description="A setting of gpuform, never sent: which broken nodes are repaired, and "
+    repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = optional_field(
+        "A setting of gpuform, never sent: which broken nodes are repaired, and "
         "how, each while no job runs on it (see `drain`).",
         examples=[{"on": ["platform", "not_ready"], "max_parallel": 1, "max_unhealthy": "25%"}],
     )
 
-    scale_down: Annotated[ClusterDrainInputs | None, Local, AlternativeSpelling] = Field(
-        default=None, description="The former name of drain.", examples=[{"on_busy": "wait"}]
+    scale_down: Annotated[ClusterDrainInputs | None, Local, AlternativeSpelling] = optional_field(
+        "The former name of drain.", examples=[{"on_busy": "wait"}]
     )
 
     @classmethod

@@ -19,6 +19,7 @@ from gpuform.schemas.models import (
     Namespace,
     OutputModel,
     Problem,
+    optional_field,
 )
 from gpuform.schemas.rules import (
     ComparedBy,
@@ -85,8 +86,8 @@ class VolumeClaimInputs(InputModel):
     name: Annotated[Name, Immutable] = Field(
         description="Name by which pods mount the claim.", examples=["shared-pvc"]
     )
-    namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
-        default=None, description="Namespace of the pods that use the claim.", examples=["training"]
+    namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = optional_field(
+        "Namespace of the pods that use the claim.", examples=["training"]
     )
     # Kubernetes may answer in another unit than the declared one.
     storage: Annotated[Quantity, GrowOnly, ComparedBy(quantity_to_bytes)] = Field(
@@ -94,27 +95,26 @@ class VolumeClaimInputs(InputModel):
         "the claim is bound.",
         examples=["10Gi"],
     )
-    volume_name: Annotated[str | None, Immutable, OutputOf("SharedVolume", "volume_name")] = Field(
-        default=None,
-        min_length=1,
-        description="Name of the cluster's shared volume to bind.",
-        examples=["{{ shared_volumes.data.volume_name }}"],
+    volume_name: Annotated[str | None, Immutable, OutputOf("SharedVolume", "volume_name")] = (
+        optional_field(
+            "Name of the cluster's shared volume to bind.",
+            min_length=1,
+            examples=["{{ shared_volumes.data.volume_name }}"],
+        )
     )
-    storage_class_name: Annotated[str | None, Immutable] = Field(
-        default=None,
+    storage_class_name: Annotated[str | None, Immutable] = optional_field(
+        "Storage class that creates the volume: local-storage-class is local NVMe.",
         min_length=1,
-        description="Storage class that creates the volume: local-storage-class is local NVMe.",
         examples=["local-storage-class"],
     )
     # Immutable in Kubernetes, as the whole spec but the requested size.
-    access_modes: Annotated[list[AccessMode] | None, Immutable, Unordered] = Field(
-        default=None,
+    access_modes: Annotated[list[AccessMode] | None, Immutable, Unordered] = optional_field(
+        "Access modes. Default: ReadWriteMany with volume_name, else ReadWriteOnce.",
         min_length=1,
-        description="Access modes. Default: ReadWriteMany with volume_name, else ReadWriteOnce.",
         examples=[["ReadWriteMany"]],
     )
-    labels: dict[str, str] | None = Field(
-        default=None, description="Labels of the claim.", examples=[{"team": "research"}]
+    labels: dict[str, str] | None = optional_field(
+        "Labels of the claim.", examples=[{"team": "research"}]
     )
 
     @classmethod
@@ -143,11 +143,9 @@ class VolumeClaimOutputs(OutputModel):
 
     status: str = Field(description="Pending, Bound or Lost, as Kubernetes reports it.")
     uid: str = Field(description="Kubernetes' id of the claim.")
-    capacity: str | None = Field(default=None, description="Size of the bound volume.")
-    bound_volume: str | None = Field(
-        default=None, description="Name of the bound PersistentVolume."
-    )
-    created_at: str | None = Field(default=None, description="When the claim was created.")
+    capacity: str | None = optional_field("Size of the bound volume.")
+    bound_volume: str | None = optional_field("Name of the bound PersistentVolume.")
+    created_at: str | None = optional_field("When the claim was created.")
 
 
 def build_manifest(claim: VolumeClaimInputs) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.models import ForeignName, Id, Line, WireList, WireModel
+from gpuform.schemas.models import ForeignName, Id, Line, WireList, WireModel, optional_field
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.together.drivers import parse_driver_version
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
@@ -346,7 +346,7 @@ class VolumeDeleted(WireModel):
 class ListedVolume(Volume):
     """A shared volume, with its region and clusters as the clusters report them."""
 
-    region: str | None = Field(default=None, description="Region of the clusters that mount it.")
+    region: str | None = optional_field("Region of the clusters that mount it.")
     cluster_ids: tuple[str, ...] = Field(default=(), description="The clusters that mount it.")
 
 
