@@ -42,7 +42,11 @@ def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
     """
     # a file is written only when its text changes, so that its time stays and builds are not
     # repeated
-    stale = [(path, text) for path, text in files if _read_if_exists(path) != text]
+    stale = [
+        (path, text)
+        for path, text in files
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
     for path, text in stale:
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +54,6 @@ def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
         state = "is not current" if check else "written"
         sys.stderr.write(f"{path.parent.name}/{path.name} {state}\n")
     return 1 if check and stale else 0
-
-
-def _read_if_exists(path: Path) -> str | None:
-    """Return the text of a file, or None if the file does not exist."""
-    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 _TYPING = ("TYPE_CHECKING", "Any", "Literal", "NotRequired", "TypedDict", "Unpack")

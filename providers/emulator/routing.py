@@ -35,6 +35,17 @@ def answer_validation_error(error: ValidationError) -> Response:
     return answer_json({"error": message}, 422)
 
 
+def merge_deeply(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `new` over `old`, with objects merged key by key; other values replace old ones."""
+    merged = {
+        name: merge_deeply(old[name], value)
+        if isinstance(value, Mapping) and isinstance(old.get(name), Mapping)
+        else value
+        for name, value in new.items()
+    }
+    return {**old, **merged}
+
+
 _SETTINGS_KEY = "settings"
 
 
@@ -132,6 +143,31 @@ class Fleet:
     data: Sequence[StoredData] = ()
 
 
+def mount_views(
+    blueprint: Blueprint,
+    store: Store,
+    routes: RouteTable,
+    load_platform: Callable[[], Any] | None = None,
+) -> None:
+    """Add views to a blueprint, each in one transaction of the store, which an exception undoes.
+
+    With `load_platform`, views get the platform's data first.
+    """
+
+    def wrap_in_transaction(view: View) -> View:
+        def call_view(**path_values: str) -> Response:
+            with store.transaction():
+                data = () if load_platform is None else (load_platform(),)
+                return view(*data, **path_values)
+
+        return call_view
+
+    for method, path, view in routes:
+        # A blueprint's endpoints may have no dots.
+        endpoint = f"{method} {path}".replace(".", "_")
+        blueprint.add_url_rule(path, endpoint, wrap_in_transaction(view), methods=[method])
+
+
 class PlatformApi:
     """The API of one platform, as `app` mounts it at `prefix`."""
 
@@ -147,10 +183,7 @@ class PlatformApi:
         """Return the routes of the API. Each view runs in one transaction of the store."""
         routes = Blueprint(self.name, __name__)
         routes.register_error_handler(Refusal, self._answer_refusal)
-        for method, path, view in self._list_routes():
-            routes.add_url_rule(
-                path, view.__name__, self._wrap_in_transaction(view), methods=[method]
-            )
+        mount_views(routes, self._store, self._list_routes(), self._load_platform)
         return routes
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:  # noqa: ARG002 - some ask for no key
@@ -182,18 +215,6 @@ class PlatformApi:
     def _load_platform(self) -> Any:
         """Return the platform's data at the clock's present time, for one view in a transaction."""
         raise NotImplementedError
-
-    def _wrap_in_transaction(self, view: View) -> View:
-        """Return a view that calls `view` with the platform's data, in a transaction of the store.
-
-        An exception of `view` undoes all its changes.
-        """
-
-        def call_view(**path_values: str) -> Response:
-            with self._store.transaction():
-                return view(self._load_platform(), **path_values)
-
-        return call_view
 
     def _answer_refusal(self, error: Any) -> Response:
         """Return the platform's answer for a `Refusal` raised by a view."""
@@ -238,28 +259,18 @@ class PlatformControls:
         routes = Blueprint(type(self).__name__, __name__)
         routes.register_error_handler(ValidationError, answer_validation_error)
         routes.register_error_handler(Refusal, _answer_refusal)
+        settings_views: RouteTable = ()
         if (kind := self.settings) is not None:
-            routes.add_url_rule("/settings", "show", partial(self._show_settings, kind))
-            change = partial(self._change_settings, kind)
-            routes.add_url_rule("/settings", "change", change, methods=["POST"])
-        for method, path, view in self._list_routes():
-            routes.add_url_rule(
-                path, view.__name__, self._wrap_in_transaction(view), methods=[method]
+            settings_views = (
+                ("GET", "/settings", partial(self._show_settings, kind)),
+                ("POST", "/settings", partial(self._change_settings, kind)),
             )
+        mount_views(routes, self._store, (*settings_views, *self._list_routes()))
         return routes
 
     def _list_routes(self) -> RouteTable:
         """Return the routes. Views get the named parts of the path, in a transaction."""
         return ()
-
-    def _wrap_in_transaction(self, view: View) -> View:
-        """Return a view that calls `view` in a transaction, which an exception undoes."""
-
-        def call_view(**path_values: str) -> Response:
-            with self._store.transaction():
-                return view(**path_values)
-
-        return call_view
 
     def _show_settings(self, kind: type[PlatformSettings]) -> Response:
         """Answer the platform's settings without secrets."""
@@ -272,10 +283,9 @@ class PlatformControls:
         unknown or invalid setting, and changes nothing then.
         """
         new_settings = kind.model_validate_json(request.get_data())
-        with self._store.transaction():
-            # Only fields in the body: the defaults of the others must not overwrite what was set.
-            changed = {name: getattr(new_settings, name) for name in new_settings.model_fields_set}
-            kind.load(self._store).model_copy(update=changed).save(self._store)
+        # Only fields in the body: the defaults of the others must not overwrite what was set.
+        changed = {name: getattr(new_settings, name) for name in new_settings.model_fields_set}
+        kind.load(self._store).model_copy(update=changed).save(self._store)
         return self._show_settings(kind)
 
 
@@ -391,12 +401,13 @@ class RequestGate:
         platform = self._find_platform()
         # Requests of a test's own events would look like those of the client under test.
         if platform is not None and not request.environ.get(TRUSTED):
+            body = _parse_body()
             entry = {
                 "platform": platform.name,
                 "method": request.method,
                 "path": self._strip_prefix(platform),
                 "query": _redact_secrets(request.args.to_dict()),
-                "body": _redact_body(_parse_body()),
+                "body": "[text]" if isinstance(body, str) else _redact_secrets(body),
                 "status": None if request.environ.get(DROPPED) else response.status_code,
                 "time": self._clock.now(),
             }
@@ -455,11 +466,6 @@ def _parse_body() -> Any:
         return json.loads(raw_body) if raw_body else None
     except ValueError:
         return raw_body
-
-
-def _redact_body(body: object) -> object:
-    """Return the body for the log: "[secret]" for secret members, "[text]" for text not in JSON."""
-    return "[text]" if isinstance(body, str) else _redact_secrets(body)
 
 
 def _redact_secrets(value: object) -> object:

@@ -8,7 +8,7 @@ unknowns, and `__provider`.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 
 from pulumi.output import Unknown as PulumiUnknown
 
@@ -52,43 +52,22 @@ Properties = dict[str, Any]
 Values = Mapping[str, Any]
 
 
-def _return_nothing(*_values: Any) -> None:
-    """Return None: the default of a hook that finds something."""
+Default = TypeVar("Default")
 
 
-def _return_empty(*_values: Any) -> tuple[()]:
-    """Return an empty sequence: the default of a hook that lists something."""
-    return ()
+def _always(value: Default) -> Callable[..., Default]:
+    """Return the default of a hook: a function that returns `value` for any arguments."""
+    return lambda *_values: value
 
 
-def _return_false(*_values: Any) -> bool:
-    """Return False: the default of a hook that answers a question."""
-    return False
-
-
-def _return_empty_text(*_values: Any) -> str:
-    """Return "": the default of a hook that writes a text."""
-    return ""
-
-
-def _count_nothing(*_values: Any) -> int:
-    """Return 0: the default of a hook that counts something."""
-    return 0
-
-
-def _repair_nothing(*_values: Any) -> RepairDecision:
-    """Return the decision to repair nothing: the default for a kind without nodes."""
-    return RepairDecision()
-
-
-def _use_nothing(*_values: Any) -> ResourceUsage:
-    """Return an empty usage: the default for a kind without capacity."""
-    return ResourceUsage()
-
-
-def _measure_nothing(*_values: Any) -> Mapping[str, Live]:
-    """Return no measurement: the default for a platform without any."""
-    return MappingProxyType({})
+_NOTHING: Final = _always(None)
+_EMPTY: Final = _always(())
+_FALSE: Final = _always(False)
+_NO_TEXT: Final = _always("")
+_ZERO: Final = _always(0)
+_NO_REPAIRS: Final = _always(RepairDecision())
+_NO_USAGE: Final = _always(ResourceUsage())
+_NO_METRICS: Final[Callable[..., Mapping[str, Live]]] = _always(MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,88 +83,88 @@ class KindHooks:
     older versions of gpuform; `old_outputs` are those of the state.
     """
 
-    is_stuck: Callable[[Values], bool] = _return_false
+    is_stuck: Callable[[Values], bool] = _FALSE
     """(old_outputs) Does the object wait for a person's action, so that every plan says so?"""
-    list_planned_fields: Callable[[Values], Collection[str]] = _return_empty
+    list_planned_fields: Callable[[Values], Collection[str]] = _EMPTY
     """(declared) The inputs that `find_planned_changes` compares, beside `planned_fields`."""
-    find_planned_changes: Callable[[Values, Values], Iterable[FieldChange]] = _return_empty
+    find_planned_changes: Callable[[Values, Values], Iterable[FieldChange]] = _EMPTY
     """(old_outputs, declared) The kind's own changes, beyond the comparison of fields, from old
     outputs alone."""
-    decide_repairs: Callable[[Values, Values], RepairDecision] = _repair_nothing
+    decide_repairs: Callable[[Values, Values], RepairDecision] = _NO_REPAIRS
     """(old_outputs, declared) Which broken nodes an update repairs, and which not, from old outputs
     alone. Raises GpuformError if a requested node cannot be repaired as requested."""
-    tests_nodes_of: Callable[[Values, Sequence[NodeRepair]], bool] = _return_false
+    tests_nodes_of: Callable[[Values, Sequence[NodeRepair]], bool] = _FALSE
     """(old_outputs, repairs) Does the resource test a node of these repairs, which then is tested
     again?"""
-    is_accepted: Callable[[Values, Values], bool] = _return_false
+    is_accepted: Callable[[Values, Values], bool] = _FALSE
     """(inputs, outputs) Do the platform's own tests, as declared, prove all the nodes sound?"""
-    find_kind_due_notices: Callable[[Values, Values], Iterable[Notice]] = _return_empty
+    find_kind_due_notices: Callable[[Values, Values], Iterable[Notice]] = _EMPTY
     """(old_outputs, declared) Notices of actions that the next run takes by itself, beside repairs;
     see `find_due_notices`."""
-    should_create_first: Callable[[Values], bool] = _return_false
+    should_create_first: Callable[[Values], bool] = _FALSE
     """(declared) Does a replacement create the new object before it deletes the old one? By default
     the old object is deleted first: GPUs are scarce."""
-    describe_replacement: Callable[[Collection[str], Values], str] = _return_empty_text
+    describe_replacement: Callable[[Collection[str], Values], str] = _NO_TEXT
     """(names, declared) A sentence for people about a replacement because of the inputs `names`, or
     ""."""
-    find_deletion_guard: Callable[[Values], Guard | None] = _return_nothing
+    find_deletion_guard: Callable[[Values], Guard | None] = _NOTHING
     """(old_outputs) The permission that deleting or replacing the object needs, or None."""
-    find_change_guard: Callable[[Values, Values], Guard | None] = _return_nothing
+    find_change_guard: Callable[[Values, Values], Guard | None] = _NOTHING
     """(old_outputs, declared) The permission that changing the object in place needs, or None."""
-    count_gpus: Callable[[Values], int | None] = _count_nothing
+    count_gpus: Callable[[Values], int | None] = _ZERO
     """(inputs or outputs) The number of GPUs; None if the number is UNKNOWN yet, 0 if it is not
     declared or no number."""
-    compute_resource_usage: Callable[[Values, Values], ResourceUsage] = _use_nothing
+    compute_resource_usage: Callable[[Values, Values], ResourceUsage] = _NO_USAGE
     """(inputs, outputs) The GPUs, storage and other capacity of the resource; empty without any."""
-    get_access: Callable[[Values], Access | None] = _return_nothing
+    get_access: Callable[[Values], Access | None] = _NOTHING
     """(outputs) How people log in to the object, with credentials in the clear; None for a kind
     without a login."""
-    get_placement: Callable[[Values], ResourcePlacement | None] = _return_nothing
+    get_placement: Callable[[Values], ResourcePlacement | None] = _NOTHING
     """(outputs) Where the nodes of the object are, as far as reported; None without nodes."""
-    list_node_records: Callable[[str, Values, Values], Sequence[NodeRecord]] = _return_empty
+    list_node_records: Callable[[str, Values, Values], Sequence[NodeRecord]] = _EMPTY
     """(object_id, inputs, outputs) The object's GPU nodes for an inventory, from stored values
     alone."""
-    list_agenda_entries: Callable[[Values, Values], Sequence[AgendaEntry]] = _return_empty
+    list_agenda_entries: Callable[[Values, Values], Sequence[AgendaEntry]] = _EMPTY
     """(inputs, outputs) The kind's own lines of the calendar, such as a reservation or a rollout,
     without lines about `expires`, `ttl` and `schedule`."""
-    list_observed_repairs: "Callable[[Values], Sequence[ExplainedRepair]]" = _return_empty
+    list_observed_repairs: "Callable[[Values], Sequence[ExplainedRepair]]" = _EMPTY
     """(outputs) The repairs of nodes that the platform itself reports, whoever requested them, from
     stored outputs alone, with `run` None."""
-    measure_gpu_usage: Callable[[Settings, str], float | None] = _return_nothing
+    measure_gpu_usage: Callable[[Settings, str], float | None] = _NOTHING
     """(settings, object_id) The used share of the GPUs now, from 0 to 1; None without a
     measurement."""
-    observe_gpu_work: Callable[[Settings, str], Observation | None] = _return_nothing
+    observe_gpu_work: Callable[[Settings, str], Observation | None] = _NOTHING
     """(settings, object_id) The platform's measurement of whether the object's GPUs are used now.
 
     None if the platform measures nothing, or if a scheduler reports before nodes are removed. Idle
     GPUs are an observation without `missing` texts: GPUs in use, and a measurement that proves
     nothing, each add a text."""
-    judge_idleness: Callable[[Settings, str, Idleness], IdlenessVerdict | None] = _return_nothing
+    judge_idleness: Callable[[Settings, str, Idleness], IdlenessVerdict | None] = _NOTHING
     """(settings, object_id, idleness) Are the object's GPUs idle now by a declared rule? None if
     not measured."""
-    read_live_metrics: Callable[[Settings, Sequence[str]], Mapping[str, Live]] = _measure_nothing
+    read_live_metrics: Callable[[Settings, Sequence[str]], Mapping[str, Live]] = _NO_METRICS
     """(settings, ids) Current measurements of the objects with these ids, by id, without unmeasured
     objects. Sends one request for many objects where the platform can list them."""
-    get_owner_name: Callable[[Values], str] = _return_empty_text
+    get_owner_name: Callable[[Values], str] = _NO_TEXT
     """(outputs) The owner or maker that the platform names, in its words; empty for none."""
-    is_off: Callable[[Values], bool] = _return_false
+    is_off: Callable[[Values], bool] = _FALSE
     """(outputs) Do the outputs show the object as stopped or stopping? See `Traits.power`."""
-    should_stay_off: Callable[[Values, Values], bool] = _return_false
+    should_stay_off: Callable[[Values, Values], bool] = _FALSE
     """(old_outputs, declared) Does a stopped object stay off even though declared to run? Not asked
     for an object with a declared schedule."""
-    get_creation_time: Callable[[Values], float | None] = _return_nothing
+    get_creation_time: Callable[[Values], float | None] = _NOTHING
     """(outputs) When the object was created, in Unix seconds; None if nobody reports it."""
-    find_kind_notices: Callable[[Values, Values, float], Iterable[Notice]] = _return_empty
+    find_kind_notices: Callable[[Values, Values, float], Iterable[Notice]] = _EMPTY
     """(inputs, outputs, now) The kind's own notices of plans at `now`; see `list_notices`."""
-    find_observed_news: Callable[[Values, Values], Iterable[Notice]] = _return_empty
+    find_observed_news: Callable[[Values, Values], Iterable[Notice]] = _EMPTY
     """(old_outputs, outputs) Notices of changes since the stored outputs that the platform made by
     itself."""
-    get_exposure: Callable[[Values, Values], Exposure | None] = _return_nothing
+    get_exposure: Callable[[Values, Values], Exposure | None] = _NOTHING
     """(inputs, outputs) Which ports everybody can reach; None for a kind without ports to open."""
-    get_credit: Callable[[Values, Values], Credit | None] = _return_nothing
+    get_credit: Callable[[Values, Values], Credit | None] = _NOTHING
     """(inputs, outputs) What missing credit has done or may do to the resource; None if not
     reported."""
-    find_write_refusal: Callable[[Settings], str | None] = _return_nothing
+    find_write_refusal: Callable[[Settings], str | None] = _NOTHING
     """(settings) Why the API key may not change objects of this kind, or "" if allowed.
 
     The text names the key's role. None if the platform does not report permissions beforehand.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv4Address
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from gpuform.providers.emulator.scp.catalogue import (
     IMAGES,
@@ -27,10 +27,8 @@ from gpuform.providers.emulator.scp.catalogue import (
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
-class Body(BaseModel):
-    """A strict and closed request body, so that a client's slip shows."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class Body(BaseModel, extra="forbid", strict=True, frozen=True):
+    """A strict and closed body, so that a client's slip shows: no `"8"` for 8, no extra key."""
 
 
 class ClusterFabricDetails(Body):

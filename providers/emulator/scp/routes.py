@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Request, Response, g, request
@@ -105,14 +106,14 @@ class ScpApi(PlatformApi):
         return (
             ("POST", f"{_NODE}/public-nat-ip", self._assign_nat),
             ("DELETE", f"{_NODE}/public-nat-ip", self._release_nat),
-            ("PUT", f"{_NODE}/lock", self._lock_node),
-            ("PUT", f"{_NODE}/unlock", self._unlock_node),
+            ("PUT", f"{_NODE}/lock", partial(self._lock_node, enabled=True)),
+            ("PUT", f"{_NODE}/unlock", partial(self._lock_node, enabled=False)),
             ("GET", _NODE, self._show_node),
             ("POST", _NODES, self._create_nodes),
-            ("DELETE", _NODES, self._delete_nodes),
+            ("DELETE", _NODES, partial(self._apply_to_nodes, delete_nodes)),
             ("GET", _NODES, self._list_nodes),
-            ("POST", f"{_NODES}/start", self._start_nodes),
-            ("POST", f"{_NODES}/stop", self._stop_nodes),
+            ("POST", f"{_NODES}/start", partial(self._apply_to_nodes, start_nodes)),
+            ("POST", f"{_NODES}/stop", partial(self._apply_to_nodes, stop_nodes)),
             ("GET", f"{_NODES}/images", self._list_images),
             ("GET", f"{_NODES}/products", self._list_products),
             ("GET", _FABRICS, self._list_fabrics),
@@ -236,22 +237,10 @@ class ScpApi(PlatformApi):
         }
         return self._answer_accepted(", ".join(ids_by_form.get(answer_form, ())))
 
-    def _delete_nodes(self, context: ScpRequestContext) -> Response:
-        """Begin to terminate the nodes that the body names, and answer 202 with the ids."""
-        return self._apply_to_nodes(context, delete_nodes)
-
-    def _start_nodes(self, context: ScpRequestContext) -> Response:
-        """Begin to start the nodes that the body names, and answer 202 with the ids."""
-        return self._apply_to_nodes(context, start_nodes)
-
-    def _stop_nodes(self, context: ScpRequestContext) -> Response:
-        """Begin to stop the nodes that the body names, and answer 202 with the ids."""
-        return self._apply_to_nodes(context, stop_nodes)
-
     def _apply_to_nodes(
-        self, context: ScpRequestContext, action: Callable[[ScpRequestContext, Sequence[str]], None]
+        self, action: Callable[[ScpRequestContext, Sequence[str]], None], context: ScpRequestContext
     ) -> Response:
-        """Call `action` with the ids of the body, and answer 202 with the ids."""
+        """Begin to delete, start or stop the nodes in the body, and answer 202 with the ids."""
         body = parse_body(GpuNodeIds, request.get_data())
         action(context, body.gpu_node_ids)
         return self._answer_accepted(", ".join(body.gpu_node_ids))
@@ -273,14 +262,11 @@ class ScpApi(PlatformApi):
         self._apply_status_overrides([view], _NODES, field="state")
         return answer_json(view)
 
-    def _lock_node(self, context: ScpRequestContext, gpu_node_id: str) -> Response:
-        """Lock a node, and answer the node's id. Raises `ApiError` 404."""
-        lock_node(context, gpu_node_id, enabled=True)
-        return answer_json({"gpu_node_id": gpu_node_id})
-
-    def _unlock_node(self, context: ScpRequestContext, gpu_node_id: str) -> Response:
-        """Unlock a node, and answer the node's id. Raises `ApiError` 404."""
-        lock_node(context, gpu_node_id, enabled=False)
+    def _lock_node(
+        self, context: ScpRequestContext, gpu_node_id: str, *, enabled: bool
+    ) -> Response:
+        """Lock or unlock a node, and answer the node's id. Raises `ApiError` 404."""
+        lock_node(context, gpu_node_id, enabled=enabled)
         return answer_json({"gpu_node_id": gpu_node_id})
 
     def _assign_nat(self, context: ScpRequestContext, gpu_node_id: str) -> Response:

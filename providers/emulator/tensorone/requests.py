@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from flask import Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.catalogue import (
@@ -34,10 +34,8 @@ _Port = Annotated[int, Field(ge=1, le=65535)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{3,64}$")]
 
 
-class Body(BaseModel):
+class Body(BaseModel, extra="forbid", strict=True, frozen=True):
     """A strict and closed body, so that a client's slip shows: no `"8"` for 8, no extra key."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class NewPortMapping(Body):

@@ -26,6 +26,7 @@ from gpuform.providers.emulator.routing import (
     StoredData,
     answer_json,
     get_fault_effects,
+    merge_deeply,
 )
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import operations
@@ -53,7 +54,6 @@ from gpuform.providers.emulator.tensorone.views import (
     WINDOWS,
     ClusterView,
     format_timestamp,
-    merge_deeply,
     remove_member,
 )
 

@@ -40,17 +40,6 @@ def format_timestamp(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def merge_deeply(content: Json, replacements: Json) -> Json:
-    """Return `content` with `replacements`: objects are merged, any other value is replaced."""
-    parts = {
-        name: merge_deeply(content[name], value)
-        if isinstance(value, dict) and isinstance(content.get(name), dict)
-        else value
-        for name, value in replacements.items()
-    }
-    return {**content, **parts}
-
-
 def remove_member(content: Json, path: str) -> Json:
     """Return `content` without the member at a dotted path (`metrics.current`), if there is one."""
     name, _, rest = path.partition(".")

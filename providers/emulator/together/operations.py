@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuform.providers.emulator.clock import get_value_at
 from gpuform.providers.emulator.kubernetes.nodes import list_cordoned_hosts
-from gpuform.providers.emulator.routing import FaultEffects
+from gpuform.providers.emulator.routing import FaultEffects, merge_deeply
 from gpuform.providers.emulator.server import CA_CERTIFICATE
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import (
@@ -43,7 +43,6 @@ from gpuform.providers.emulator.together.requests import (
     check_change,
     check_new_cluster,
     merge_add_ons,
-    merge_deeply,
     resolve_driver,
 )
 

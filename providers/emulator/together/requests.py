@@ -5,11 +5,12 @@ platform document, 'REST API', 'Create a Cluster' and 'Update / Scale a Cluster'
 types of the Python SDK 3.1.1.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
+from gpuform.providers.emulator.routing import merge_deeply
 from gpuform.providers.emulator.together.catalogue import (
     DEFAULT_PROJECT,
     MACHINES,
@@ -24,10 +25,8 @@ from gpuform.providers.emulator.together.clusters import AddOn, ClusterSettings
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
-class Body(BaseModel):
+class Body(BaseModel, extra="forbid", strict=True, frozen=True):
     """A strict and closed body, so that a client's slip shows: no `"8"` for 8, no extra key."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Enabled(Body):
@@ -462,18 +461,6 @@ def merge_add_ons(present: list[AddOn], changes: Iterable[ChangedAddOn]) -> list
             update={"config": merge_deeply(add_on.config, _dump_config(change))}
         )
     return list(add_ons_by_name.values())
-
-
-def merge_deeply(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `new` over `old`, with objects merged key by key; other values replace old ones."""
-    result = dict(old)
-    for name, value in new.items():
-        old_value = result.get(name)
-        if isinstance(old_value, Mapping) and isinstance(value, Mapping):
-            result[name] = merge_deeply(old_value, value)
-        else:
-            result[name] = value
-    return result
 
 
 def _dump_config(add_on: NewAddOn | ChangedAddOn) -> dict[str, Any]:
