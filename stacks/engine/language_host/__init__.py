@@ -6,18 +6,23 @@ and others record what a program declares.
 """
 
 from gpuform.stacks.engine.language_host.language import (
-    Ended,
-    ResourceDeclarer,
-    ResourceResult,
+    Recorded,
     TopologyRun,
     TopologyRunner,
     find_topology,
+    record,
     run_program,
 )
-from gpuform.stacks.engine.language_host.monitor import Monitor, ProgramTarget
+from gpuform.stacks.engine.language_host.monitor import Monitor
 from gpuform.stacks.engine.language_host.program_errors import ProgramError
-from gpuform.stacks.engine.language_host.recording import Recorded, record
-from gpuform.stacks.engine.language_host.services import Engine, Program, print_to_events
+from gpuform.stacks.engine.language_host.services import (
+    Ended,
+    Engine,
+    Program,
+    ProgramTarget,
+    ResourceResult,
+    print_to_events,
+)
 
 __all__ = [
     "Ended",
@@ -27,7 +32,6 @@ __all__ = [
     "ProgramError",
     "ProgramTarget",
     "Recorded",
-    "ResourceDeclarer",
     "ResourceResult",
     "TopologyRun",
     "TopologyRunner",

@@ -3,8 +3,9 @@
 Under the Pulumi CLI a program has a process of its own, in which the language host sets the folder
 and `sys.argv` before the program runs as `__main__`. Here the process is shared, one program after
 the other; `import_project_modules` and `restore_process` isolate them. The engine does not read
-topologies itself: the caller passes a `TopologyRunner`. `Deployment` and `record` call
-`run_program`.
+topologies itself: the caller passes a `TopologyRunner`. `Deployment` calls `run_program`. The
+topology export and `convert` call `record` to learn what a program declares: nothing is changed,
+and the program gets given outputs.
 """
 
 import ast
@@ -13,13 +14,13 @@ import contextvars
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Any, Final
 
 from pulumi import runtime
 from pulumi.runtime import config as pulumi_config
@@ -28,6 +29,7 @@ from pulumi.runtime.stack import run_in_stack
 
 from gpuform.providers.context import trace_span
 from gpuform.providers.values import PropertyMap
+from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.language_host.program_errors import (
     ProgramError,
     ProgramFiles,
@@ -36,63 +38,32 @@ from gpuform.stacks.engine.language_host.program_errors import (
     UnsupportedFeatures,
     explain_failure,
 )
-from gpuform.stacks.engine.language_host.services import Engine, Program, ResourceMonitor
+from gpuform.stacks.engine.language_host.services import (
+    Ended,
+    Engine,
+    Program,
+    ProgramMonitor,
+    ProgramTarget,
+    ResourceResult,
+    print_to_events,
+    raise_unavailable,
+)
+from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.project import (
     find_topology_file,
     get_folder_and_entry,
+    import_project_modules,
     mark_as_run,
     restore_process,
 )
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.sdk_patches import apply_patches
+from gpuform.stacks.engine.urn import STACK_TYPE, type_of
 
 PROGRAM: Final = "from gpuform.stacks import run\n\nrun({!r})\n"
 """The program of a topology that has no program beside it."""
 _DEFAULT_TOPOLOGY: Final = "topology.yaml"
 """The file that `run()` without arguments runs."""
-
-
-class Ended(Exception):
-    """The run has ended: it accepts no declarations and has reported every error."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceResult:
-    """The result of a declaration.
-
-    `outputs` are None for components, and for a resource that is `unknown` because the run left it
-    out. A `failed` resource is unknown to the rest of the run. An empty id is not known yet.
-    """
-
-    urn: str
-    id: str = ""
-    outputs: PropertyMap | None = None
-    failed: bool = False
-    unknown: bool = False
-
-
-class ResourceDeclarer(Protocol):
-    """The interface to which a topology declares its resources, from one thread."""
-
-    def track_work(self) -> AbstractContextManager[None]:
-        """Return a context whose block counts as running work of the program.
-
-        When all of the running work waits for a checkpoint, the checkpoint is written at once.
-        """
-
-    def declare(
-        self, declaration: Registration | Read
-    ) -> ResourceResult | Callable[[], ResourceResult]:
-        """Plan a resource and return the result, or a function for the blocking part.
-
-        The function may run on any thread.
-
-        Raises:
-            Ended: the run has ended; the function may raise it too.
-        """
-
-    def export(self, urn: str, outputs: PropertyMap) -> None:
-        """Record the outputs of a component or of the stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +77,7 @@ class TopologyRun:
     program: Program
     file: Path
     call_site: tuple[Path, int]
-    declarations: ResourceDeclarer
+    declarations: ProgramMonitor
     preview: bool
     threads: int
     warn: Callable[[str], None]
@@ -176,10 +147,6 @@ def _is_docstring(statement: ast.stmt) -> bool:
 
 
 _MIN_THREADS = 16
-
-
-class ProgramMonitor(ResourceMonitor, ResourceDeclarer, Protocol):
-    """The interface to which programs declare resources, with the SDK or as topologies."""
 
 
 def run_program(
@@ -270,7 +237,7 @@ class _ProgramRun:
     stray: StrayFailures
 
     def run_and_catch(
-        self, monitor: ResourceMonitor, engine: Engine, preview: bool
+        self, monitor: ProgramMonitor, engine: Engine, preview: bool
     ) -> BaseException | None:
         """Run the program and return the exception, or None after a success.
 
@@ -385,3 +352,103 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
         task.cancel()
     if tasks:
         loop.run_until_complete(asyncio.wait(tasks, timeout=1))
+
+
+Answer = Callable[[Registration | Read], tuple[str, PropertyMap]]
+"""Return the id and the outputs of a declaration."""
+
+
+@dataclass(slots=True)
+class Recorded:
+    """The declarations of a program in the order of its requests, and its outputs."""
+
+    declared: list[Registration | Read] = field(default_factory=list)
+    outputs: PropertyMap = field(default_factory=dict)
+
+
+def record(
+    program: Program,
+    answer: Answer,
+    config: Mapping[str, str],
+    run_topology: TopologyRunner | None = None,
+) -> Recorded:
+    """Run the program as a preview with `config`, and return all declarations.
+
+    `answer` returns id and outputs of each declared resource. `run_topology` runs a program that is
+    a
+    topology. The text that the program prints is dropped.
+
+    Raises:
+        ProgramError: the program failed.
+        EngineError: `answer` failed, or the program needs the Pulumi CLI.
+    """
+    monitor = Recorder(ProgramTarget(program.project, program.stack, str(program.root)), answer)
+    events = EventBus()
+    with (
+        import_project_modules(program.directory, program.run_context.environ),
+        print_to_events(events),
+    ):
+        run_program(
+            replace(program, config=config),
+            monitor,
+            Engine(events),
+            preview=True,
+            is_stopped=lambda: bool(monitor.failures),
+            run_topology=run_topology,
+        )
+    if monitor.failures:
+        raise monitor.failures[0]
+    return monitor.recorded
+
+
+@dataclass(slots=True)
+class Recorder(ProgramMonitor):
+    """A resource monitor that records declarations and executes none."""
+
+    target: ProgramTarget
+    answer: Answer
+    preview: bool = True
+    recorded: Recorded = field(default_factory=Recorded)
+    failures: list[EngineError] = field(default_factory=list)
+
+    def handle_request(
+        self, request: Any, parse: Callable[..., Registration | Read]
+    ) -> ResourceResult:
+        """Record the declaration in a request; an error is kept in `failures`, and raises RpcError.
+
+        The SDK ends the program quietly then.
+        """
+        try:
+            return self.declare(self.parse_request(request, parse))
+        except EngineError as error:
+            self.failures.append(error)
+            raise_unavailable()
+        except Ended:
+            raise_unavailable()
+
+    def track_work(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing: a recording writes no checkpoints."""
+        return nullcontext()
+
+    def declare(self, declaration: Registration | Read) -> ResourceResult:
+        """Record the declaration; return the id and outputs from `answer`, none for a component.
+
+        A read keeps the declared id. An error of `answer` is kept in `failures` and raised as
+        Ended.
+        """
+        self.recorded.declared.append(declaration)
+        if isinstance(declaration, Registration) and not declaration.custom:
+            return ResourceResult(declaration.urn)
+        try:
+            id_, outputs = self.answer(declaration)
+        except EngineError as error:
+            self.failures.append(error)
+            raise Ended from error
+        return ResourceResult(
+            declaration.urn, declaration.id if isinstance(declaration, Read) else id_, outputs
+        )
+
+    def export(self, urn: str, outputs: PropertyMap) -> None:
+        """Record the outputs of the stack; outputs of components are ignored."""
+        if type_of(urn) == STACK_TYPE:
+            self.recorded.outputs = outputs

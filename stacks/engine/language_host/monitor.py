@@ -1,9 +1,7 @@
-"""Serve the resource monitor to an in-process Pulumi program.
+"""Plan and run the declarations of a program, as its in-process resource monitor.
 
-The SDK calls these methods as it would call gRPC stubs, each on a thread of its own, which waits
-until the resource is done. Topologies call `declare` and `export` instead. The monitor asks the
-step
-generator for steps and hands them to the step executor.
+The SDK's requests and the declarations of topologies wait until the resource is done. The monitor
+asks the step generator for steps and hands them to the step executor.
 """
 
 import threading
@@ -30,11 +28,13 @@ from gpuform.stacks.engine.executing import (
     Stopped,
 )
 from gpuform.stacks.engine.file_hashes import add_file_hashes
-from gpuform.stacks.engine.language_host.language import Ended, ResourceResult
 from gpuform.stacks.engine.language_host.services import (
-    FEATURES,
+    Ended,
+    ProgramMonitor,
+    ProgramTarget,
+    ResourceResult,
     RpcError,
-    build_unimplemented_method,
+    raise_unavailable,
 )
 from gpuform.stacks.engine.machine import USE_THE_CLI
 from gpuform.stacks.engine.planning import (
@@ -50,8 +50,6 @@ from gpuform.stacks.engine.registration import (
     Read,
     Registration,
     find_source,
-    parse_read,
-    parse_registration,
 )
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import (
@@ -66,22 +64,8 @@ from gpuform.stacks.engine.urn import (
 _Result = TypeVar("_Result")
 
 
-def _raise_unavailable() -> NoReturn:
-    """Raise the RPC error on which the SDK stops quietly: the run has ended."""
-    raise RpcError(grpc.StatusCode.UNAVAILABLE, "the run has ended")
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramTarget:
-    """Project, stack and root folder that a program runs for."""
-
-    project: str
-    stack: str
-    root: str
-
-
 @dataclass(slots=True)
-class Monitor:
+class Monitor(ProgramMonitor):
     """Serves one run of one program."""
 
     target: ProgramTarget
@@ -115,7 +99,7 @@ class Monitor:
         """Count the request as being answered; after `close` raise UNAVAILABLE instead."""
         with self._gate:
             if self._closed:
-                _raise_unavailable()
+                raise_unavailable()
             self._answering += 1
         try:
             yield
@@ -124,64 +108,31 @@ class Monitor:
                 self._answering -= 1
                 self._gate.notify_all()
 
-    def GetDeploymentInfo(self, _request: empty_pb2.Empty) -> Any:  # noqa: N802
-        """Return the stack, whether the run is a preview, and the supported features."""
-        # Without the configuration: the SDK reads only the features of this answer.
-        return resource_pb2.DeploymentInfo(
-            project=self.target.project,
-            stack=self.target.stack,
-            organization="organization",
-            dryRun=self.preview,
-            supportedFeatures=FEATURES,
-        )
-
-    def RegisterResource(  # noqa: N802 - the protocol's name
-        self, request: resource_pb2.RegisterResourceRequest
-    ) -> resource_pb2.RegisterResourceResponse:
-        """Answer a registration of the program with the result of its steps.
-
-        A failed registration is answered with the result FAIL while the run continues. Raises
-        RpcError if the run is stopped or the request is malformed.
-        """
-        answer = self._handle_request(request, parse_registration)
-        return resource_pb2.RegisterResourceResponse(
-            urn=answer.urn,
-            id=answer.id,
-            # As the stock engine: the answer about a component has no outputs, whatever is in the
-            # state.
-            object=None if answer.outputs is None else values.to_struct(answer.outputs),
-            unknown=answer.unknown,
-            result=_to_result_code(answer),
-        )
-
-    def _handle_request(
-        self, request: Any, read: Callable[..., Registration | Read]
+    def handle_request(
+        self, request: Any, parse: Callable[..., Registration | Read]
     ) -> ResourceResult:
-        """Read a program's request, plan and run its declaration, and return the result.
+        """Parse a program's request, plan and run its declaration, and return the result.
 
         Errors are reported to the user. A stopping run and a malformed request are answered with
         UNAVAILABLE, with which the SDK ends the program quietly.
         """
-        with self._track_request(), self.executor.snapshot.track_work():
+        with self._track_request(), self.track_work():
             # On UNAVAILABLE the SDK ends the program quietly; another code would raise in the
             # program.
             if self.executor.is_stopping:
-                _raise_unavailable()
-            target = self.target
+                raise_unavailable()
             try:
-                declaration = read(
-                    request, stack=target.stack, project=target.project, root=target.root
-                )
+                declaration = self.parse_request(request, parse)
             except EngineError as error:
                 self._report_error(None, error)
-                _raise_unavailable()
+                raise_unavailable()
             try:
                 return self._report_failures(
                     declaration,
                     lambda: self._run_and_answer(declaration, self._plan_declaration(declaration)),
                 )
             except Ended:
-                _raise_unavailable()
+                raise_unavailable()
 
     def track_work(self) -> AbstractContextManager[None]:
         """Count the context as running work, able to wait for a checkpoint."""
@@ -202,9 +153,12 @@ class Monitor:
             steps = self._plan_declaration(declaration)
             if isinstance(steps, ResourceResult) or not self.executor.may_block(steps):
                 return self._run_and_answer(declaration, steps)
-            return lambda: self._report_failures(
-                declaration, lambda: self._run_later(declaration, steps)
-            )
+
+            def run() -> ResourceResult:
+                with self.track_work():
+                    return self._run_and_answer(declaration, steps)
+
+            return lambda: self._report_failures(declaration, run)
 
         return self._report_failures(declaration, begin)
 
@@ -228,11 +182,6 @@ class Monitor:
             raise Ended
         # Pulumi's result FAIL: all outputs are unknown, and the program continues.
         return ResourceResult(declaration.urn, failed=True)
-
-    def _run_later(self, declaration: Registration | Read, steps: list[Step]) -> ResourceResult:
-        """Run the steps as tracked work, and return the program's result."""
-        with self.executor.snapshot.track_work():
-            return self._run_and_answer(declaration, steps)
 
     def _plan_declaration(self, declaration: Registration | Read) -> list[Step] | ResourceResult:
         """Return the steps of a declaration, or a failed result if a dependency has failed.
@@ -372,30 +321,12 @@ class Monitor:
         for path, message in error.problems:
             self.executor.fail_resource(urn, EngineError(message, error.hint, path=path))
 
-    def ReadResource(  # noqa: N802
-        self, request: resource_pb2.ReadResourceRequest
-    ) -> resource_pb2.ReadResourceResponse:
-        """Answer a read of the program with the object's outputs.
-
-        A failed read is answered with the result FAIL while the run continues. Raises RpcError if
-        the run is stopped or the request is malformed.
-        """
-        answer = self._handle_request(request, parse_read)
-        return resource_pb2.ReadResourceResponse(
-            urn=answer.urn,
-            id=answer.id,
-            properties=None if answer.outputs is None else values.to_struct(answer.outputs),
-            unknown=answer.unknown,
-            result=_to_result_code(answer),
-        )
-
-    def RegisterResourceOutputs(  # noqa: N802
+    def RegisterResourceOutputs(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceOutputsRequest
     ) -> empty_pb2.Empty:
-        """Record the outputs of a component or of the stack; return an empty answer."""
+        """Record the outputs of a component or of the stack, unless the run has ended."""
         with self._track_request():
-            self.export(request.urn, value_json.from_struct(request.outputs))
-        return empty_pb2.Empty()
+            return ProgramMonitor.RegisterResourceOutputs(self, request)
 
     def export(self, urn: str, outputs: PropertyMap) -> None:
         """Record the outputs of a component or of the stack.
@@ -473,7 +404,7 @@ class Monitor:
                 )
                 return _build_invoke_response(plugins.invoke(request.tok, arguments, reference))
             except Stopped:
-                _raise_unavailable()
+                raise_unavailable()
             except StepError:
                 # The reasons were already reported as events.
                 message = f"{request.tok}: its provider could not be configured"
@@ -494,30 +425,11 @@ class Monitor:
         """
         self._refuse_feature(f"the program uses the package {request.name}")
 
-    def SignalAndWaitForShutdown(self, _request: empty_pb2.Empty) -> empty_pb2.Empty:  # noqa: N802
-        """Return an empty answer at once: there is nothing to wait for."""
-        return empty_pb2.Empty()
-
-    def SupportsFeature(  # noqa: N802
-        self, _request: resource_pb2.SupportsFeatureRequest
-    ) -> resource_pb2.SupportsFeatureResponse:
-        """Return that the feature is not supported; GetDeploymentInfo names the supported ones."""
-        return resource_pb2.SupportsFeatureResponse(hasSupport=False)
-
-    def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
-        # The SDK falls back when a method is UNIMPLEMENTED; any other error ends the program.
-        return build_unimplemented_method(name)
-
     def _refuse_feature(self, feature: str) -> NoReturn:
         """Report an unsupported feature as a failure of the run, and raise RpcError."""
         message = f"{feature}, which the embedded engine does not support"
         self.executor.fail_resource("", EngineError(message, USE_THE_CLI))
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
-
-
-def _to_result_code(answer: ResourceResult) -> Any:
-    """Return the protocol's FAIL for the answer of a failed resource, else SUCCESS."""
-    return resource_pb2.FAIL if answer.failed else resource_pb2.SUCCESS
 
 
 def _build_invoke_response(result: PropertyMap) -> resource_pb2.ResourceInvokeResponse:

@@ -26,7 +26,7 @@ from pulumi import runtime
 from pulumi.runtime.proto import resource_pb2
 
 from gpuform.schemas.errors import EngineError
-from gpuform.stacks.engine.language_host.services import ResourceMonitor, RpcError
+from gpuform.stacks.engine.language_host.services import ProgramMonitor, RpcError
 from gpuform.stacks.engine.machine import USE_THE_CLI
 from gpuform.stacks.engine.urn import (
     DYNAMIC_PACKAGE,
@@ -378,7 +378,7 @@ def _explain_unsupported_options(args: pulumi.ResourceTransformationArgs) -> str
 class RegistrationGate:
     """Passes requests to the monitor, but no registration once an unsupported feature was used."""
 
-    monitor: ResourceMonitor
+    monitor: ProgramMonitor
     unsupported: UnsupportedFeatures
 
     def RegisterResource(  # noqa: N802 - the protocol's name

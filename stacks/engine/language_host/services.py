@@ -1,13 +1,16 @@
-"""Provide the engine service of Pulumi's protocol: log messages, RPC errors and printed lines.
+"""Answer Pulumi's protocol for programs: the resource monitor and the engine service.
 
-Monitors and `run_program` use this module; messages become events.
+`Monitor` and `Recorder` are resource monitors: the first plans and runs declarations, the second
+only records them. Messages and printed lines become events.
 """
 
 import contextlib
 import io
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO
@@ -17,15 +20,19 @@ from google.protobuf import empty_pb2
 from pulumi import RunError
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 
+from gpuform.providers import values
 from gpuform.providers.context import RunContext
 from gpuform.providers.operations import Settings
+from gpuform.providers.values import PropertyMap
 from gpuform.schemas.errors import EngineError
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import Diagnostic, EventBus, Severity
+from gpuform.stacks.engine.registration import Read, Registration, parse_read, parse_registration
 
 # Without SECRETS the SDK would send secrets as plain values. Transforms, hooks and output values
 # are left out: programs that use them need the Pulumi CLI.
-FEATURES = (
+_FEATURES = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
     resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
     resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
@@ -40,15 +47,6 @@ _SEVERITIES: dict[int, Severity] = {
     engine_pb2.WARNING: "warning",
     engine_pb2.ERROR: "error",
 }
-
-
-class ResourceMonitor(Protocol):
-    """The interface to which the SDK declares resources; implementations may have more."""
-
-    def RegisterResource(  # noqa: N802 - the protocol's name
-        self, request: resource_pb2.RegisterResourceRequest
-    ) -> resource_pb2.RegisterResourceResponse:
-        """Declare a resource, and return its URN, id and outputs."""
 
 
 class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
@@ -66,19 +64,167 @@ class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
         return self._details
 
 
-def build_unimplemented_method(name: str) -> Callable[[object], NoReturn]:
-    """Return a method answering UNIMPLEMENTED, like a server without this method.
+def raise_unavailable() -> NoReturn:
+    """Raise the RPC error on which the SDK stops quietly: the run has ended."""
+    raise RpcError(grpc.StatusCode.UNAVAILABLE, "the run has ended")
 
-    Raises:
-        AttributeError: `name` does not begin with a capital letter, as the protocol's names do.
+
+class Ended(Exception):
+    """The run has ended: it accepts no declarations and has reported every error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceResult:
+    """The result of a declaration.
+
+    `outputs` are None for components, and for a resource that is `unknown` because the run left it
+    out. A `failed` resource is unknown to the rest of the run. An empty id is not known yet.
     """
-    if not name[:1].isupper():
-        raise AttributeError(name)
 
-    def answer(_request: object) -> NoReturn:
-        raise RpcError(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
+    urn: str
+    id: str = ""
+    outputs: PropertyMap | None = None
+    failed: bool = False
+    unknown: bool = False
 
-    return answer
+
+@dataclass(frozen=True, slots=True)
+class ProgramTarget:
+    """Project, stack and root folder that a program runs for."""
+
+    project: str
+    stack: str
+    root: str
+
+
+class ProgramMonitor(ABC):
+    """The resource monitor of one program: answers the SDK's requests, and topologies directly.
+
+    The SDK calls the methods of the protocol as it would call gRPC stubs, each on a thread of its
+    own. Subclasses handle requests and declarations.
+    """
+
+    target: ProgramTarget
+    preview: bool
+
+    @abstractmethod
+    def handle_request(
+        self, request: Any, parse: Callable[..., Registration | Read]
+    ) -> ResourceResult:
+        """Parse a request of the SDK with `parse`, and return the result of its declaration.
+
+        Raises RpcError if the run has ended or the request is malformed.
+        """
+
+    @abstractmethod
+    def track_work(self) -> AbstractContextManager[None]:
+        """Return a context whose block counts as running work of the program.
+
+        When all of the running work waits for a checkpoint, the checkpoint is written at once.
+        """
+
+    @abstractmethod
+    def declare(
+        self, declaration: Registration | Read
+    ) -> ResourceResult | Callable[[], ResourceResult]:
+        """Plan a resource and return the result, or a function for the blocking part.
+
+        Topologies declare their resources so, from one thread. The function may run on any thread.
+
+        Raises:
+            Ended: the run has ended; the function may raise it too.
+        """
+
+    @abstractmethod
+    def export(self, urn: str, outputs: PropertyMap) -> None:
+        """Record the outputs of a component or of the stack."""
+
+    def parse_request(
+        self, request: Any, parse: Callable[..., Registration | Read]
+    ) -> Registration | Read:
+        """Return the declaration in a request. Raises EngineError."""
+        target = self.target
+        return parse(request, stack=target.stack, project=target.project, root=target.root)
+
+    def GetDeploymentInfo(self, _request: empty_pb2.Empty) -> Any:  # noqa: N802 - the protocol's name
+        """Return the stack, whether the run is a preview, and the supported features."""
+        # Without the configuration: the SDK reads only the features of this answer.
+        return resource_pb2.DeploymentInfo(
+            project=self.target.project,
+            stack=self.target.stack,
+            organization="organization",
+            dryRun=self.preview,
+            supportedFeatures=_FEATURES,
+        )
+
+    def RegisterResource(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse:
+        """Answer a registration of the program with its URN, id and outputs.
+
+        A failed registration is answered with the result FAIL while the run continues. Raises
+        RpcError if the run is stopped or the request is malformed.
+        """
+        answer = self.handle_request(request, parse_registration)
+        return resource_pb2.RegisterResourceResponse(
+            urn=answer.urn,
+            id=answer.id,
+            # As the stock engine: the answer about a component has no outputs, whatever is in the
+            # state.
+            object=None if answer.outputs is None else values.to_struct(answer.outputs),
+            unknown=answer.unknown,
+            result=_to_result_code(answer),
+        )
+
+    def ReadResource(  # noqa: N802
+        self, request: resource_pb2.ReadResourceRequest
+    ) -> resource_pb2.ReadResourceResponse:
+        """Answer a read of the program with the object's outputs.
+
+        A failed read is answered with the result FAIL while the run continues. Raises RpcError if
+        the run is stopped or the request is malformed.
+        """
+        answer = self.handle_request(request, parse_read)
+        return resource_pb2.ReadResourceResponse(
+            urn=answer.urn,
+            id=answer.id,
+            properties=None if answer.outputs is None else values.to_struct(answer.outputs),
+            unknown=answer.unknown,
+            result=_to_result_code(answer),
+        )
+
+    def RegisterResourceOutputs(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceOutputsRequest
+    ) -> empty_pb2.Empty:
+        """Record the outputs of a component or of the stack; return an empty answer."""
+        self.export(request.urn, value_json.from_struct(request.outputs))
+        return empty_pb2.Empty()
+
+    def SignalAndWaitForShutdown(self, _request: empty_pb2.Empty) -> empty_pb2.Empty:  # noqa: N802
+        """Return an empty answer at once: there is nothing to wait for."""
+        return empty_pb2.Empty()
+
+    def SupportsFeature(  # noqa: N802
+        self, _request: resource_pb2.SupportsFeatureRequest
+    ) -> resource_pb2.SupportsFeatureResponse:
+        """Return that the feature is not supported; GetDeploymentInfo names the supported ones."""
+        return resource_pb2.SupportsFeatureResponse(hasSupport=False)
+
+    def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
+        # The protocol's names begin with a capital letter. The SDK falls back when a method is
+        # UNIMPLEMENTED; any other error ends the program.
+        if not name[:1].isupper():
+            raise AttributeError(name)
+
+        def answer(_request: object) -> NoReturn:
+            raise RpcError(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
+
+        return answer
+
+
+def _to_result_code(answer: ResourceResult) -> Any:
+    """Return the protocol's FAIL for the answer of a failed resource, else SUCCESS."""
+    return resource_pb2.FAIL if answer.failed else resource_pb2.SUCCESS
 
 
 class _LogRequest(Protocol):
