@@ -46,16 +46,12 @@ def normalize_pickle(text: str) -> str:
         parts = [
             f"{code.name} {argument!r}"
             for code, argument, _ in pickletools.genops(base64.b64decode(text, validate=True))
-            if code.name not in _MEMO and not _is_source_path(argument)
+            if code.name not in _MEMO
+            and not (isinstance(argument, str) and argument.endswith(".py"))
         ]
     except (binascii.Error, ValueError):
         return text
     return "\n".join(sorted(parts))
-
-
-def _is_source_path(argument: object) -> bool:
-    """Return True if the argument of a pickle instruction is the path of a Python file."""
-    return isinstance(argument, str) and argument.endswith(".py")
 
 
 Digest = Callable[[bytes], str]
@@ -142,7 +138,7 @@ def compute_export_digest(names: Iterable[str], digest: Digest) -> dict[str, str
 def _compute_digests(urn: str, parts: Mapping[str, Any], digest: Digest) -> dict[str, str]:
     """Compute a digest of each part by name; digests of unknown parts begin with UNKNOWN_MARK."""
     return {
-        name: (UNKNOWN_MARK if values.contains_unknown(value) or _is_unknown(value) else "")
+        name: (UNKNOWN_MARK if values.contains_unknown(value) or _is_unknown_id(value) else "")
         + compute_digest(
             digest, "program", urn, name, _to_comparable_json(value, name.removeprefix(INPUTS))
         )
@@ -150,7 +146,7 @@ def _compute_digests(urn: str, parts: Mapping[str, Any], digest: Digest) -> dict
     }
 
 
-def _is_unknown(value: PropertyValue) -> bool:
+def _is_unknown_id(value: PropertyValue) -> bool:
     """Return True for the text of an unknown id."""
     return isinstance(value, str) and values.is_unknown_text(value)
 

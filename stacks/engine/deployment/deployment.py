@@ -155,9 +155,11 @@ class Deployment:
         program, options = self.target.program, self.options
         # Before the first event: no message may show a secret.
         self.events.redact_secrets(program.collect_secrets())
-        self.events.emit(
-            Prelude(options.operation, options.preview, _mask_config(self.target.provider_config))
-        )
+        config = {
+            key: value if isinstance(value, str) else MASK
+            for key, value in self.target.provider_config.items()
+        }
+        self.events.emit(Prelude(options.operation, options.preview, config))
         self._warn_of_pending_operations()
         try:
             with (
@@ -634,11 +636,6 @@ class Deployment:
                 f"exist on the platform:\n{names}",
             )
         )
-
-
-def _mask_config(config: PropertyMap) -> dict[str, str]:
-    """Return the provider configuration with a mask in place of every value that is not a text."""
-    return {key: value if isinstance(value, str) else MASK for key, value in config.items()}
 
 
 def _get_keys(entries: Iterable[ResourceState]) -> set[tuple[str, bool]]:

@@ -75,10 +75,8 @@ class EventLog:
             )
         elif isinstance(event, StepDone):
             self._steps += 1
-            self._write_event(
-                "resOutputsEvent",
-                _build_step_event(event.step, self._choose_op(event.step), event.planning),
-            )
+            op = event.step.shown_op if self._operation == "refresh" else event.step.op
+            self._write_event("resOutputsEvent", _build_step_event(event.step, op, event.planning))
         elif isinstance(event, StepFailed):
             self._write_failure(event)
         elif isinstance(event, Summary):
@@ -95,10 +93,6 @@ class EventLog:
         if not self._preview:
             failed = {"metadata": _build_metadata(event.step, event.step.op)}
             self._write_event("resOpFailedEvent", {**failed, "status": 0, "steps": self._steps})
-
-    def _choose_op(self, step: Step) -> Op:
-        """Return the result operation of a step in a refresh, else the step's own operation."""
-        return step.shown_op if self._operation == "refresh" else step.op
 
     def _write_event(self, kind: str, content: JsonObject) -> None:
         """Write a line of the log: the content under `kind`, with sequence number and time."""

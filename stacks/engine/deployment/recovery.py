@@ -26,7 +26,6 @@ from gpuform.stacks.engine.deployment.options import DEFAULT_PARALLEL, Deploymen
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.state import (
     OrphanedJournal,
-    PendingOperation,
     ResourceState,
     Snapshot,
     edits,
@@ -62,6 +61,16 @@ class RecoveredCreates:
     recreated_intents: list[Intent] = field(default_factory=list)
     unresolved: list[str] = field(default_factory=list)
 
+    def describe(self) -> Iterator[str]:
+        """Yield a message for each recovered object, and for each create without an object."""
+        for entry in (*self.adopted.values(), *self.lost):
+            yield (
+                f"an interrupted run created {name_of(entry.urn)} ({entry.id}), which is in the "
+                "stack's state now"
+            )
+        for intent in self.objectless_intents:
+            yield f"an interrupted create of {_describe_intent(intent)} created nothing"
+
 
 def recover_creates(
     target: DeploymentTarget,
@@ -85,16 +94,8 @@ def recover_creates(
     """
     intents, before = target.intents, target.snapshot
     declared = [
-        *(
-            resource
-            for orphaned_journal in orphaned_journals
-            for resource in (*orphaned_journal.unfinished_creates, *orphaned_journal.created)
-        ),
-        *(
-            operation.resource
-            for operation in before.pending_operations
-            if operation.type == "creating"
-        ),
+        *(entry for j in orphaned_journals for entry in (*j.unfinished_creates, *j.created)),
+        *(o.resource for o in before.pending_operations if o.type == "creating"),
     ]
     begun = {to_dynamic_urn(resource.urn): resource for resource in declared}
     remaining_intents = list(
@@ -106,19 +107,9 @@ def recover_creates(
     results = search.find_created(remaining_intents)
     for orphaned_journal in orphaned_journals:
         search.add_journal_objects(orphaned_journal, results)
-    for entry in (*results.adopted.values(), *results.lost):
-        urn = entry.urn
-        report(
-            f"an interrupted run created {name_of(urn)} ({entry.id}), which is in the "
-            "stack's state now"
-        )
-    for intent in results.objectless_intents:
-        report(f"an interrupted create of {_describe_intent(intent)} created nothing")
-    others = {
-        entry.urn: entry
-        for orphaned_journal in orphaned_journals
-        for entry in orphaned_journal.others
-    }
+    for message in results.describe():
+        report(message)
+    others = {entry.urn: entry for j in orphaned_journals for entry in j.others}
     snapshot = _add_recovered(before, results, others)
     if save is not None:
         save(snapshot)
@@ -392,7 +383,8 @@ def _add_recovered(
     pending = [
         operation
         for operation in snapshot.pending_operations
-        if not _is_create_of(operation, resolved_urns)
+        if operation.type != "creating"
+        or to_dynamic_urn(operation.resource.urn) not in resolved_urns
     ]
     after = replace(snapshot, resources=resources, pending_operations=pending)
     # Entries of an orphaned journal may refer to resources that are gone.
@@ -450,11 +442,6 @@ def _insert_entry(
         resources[at : at + 1] = [entry, replace(other, delete=True)]
     else:
         resources.append(replace(entry, delete=True))
-
-
-def _is_create_of(operation: PendingOperation, urns: set[str]) -> bool:
-    """Return True for a pending create of one of the URNs, which are in dynamic form."""
-    return operation.type == "creating" and to_dynamic_urn(operation.resource.urn) in urns
 
 
 def _describe_intent(intent: Intent) -> str:

@@ -6,7 +6,7 @@ objects here; the step executor asks for permission before it removes them from 
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,10 +43,12 @@ class OutsideDeletions:
     """The missing objects that one run finds; thread-safe.
 
     Their state entries stay until the end of the run, when the number is known. Entries that are
-    replaced cannot wait, because their replacements are created at once.
+    replaced cannot wait, because their replacements are created at once. `interrupted` holds URN
+    and id of each object that an interrupted run was deleting: its absence is expected.
     """
 
     run_context: RunContext
+    interrupted: Collection[tuple[str, str]] = ()
     _undecided: dict[int, OutsideDeletion] = field(default_factory=dict)  # by number of the step
     _names_by_cause: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -56,6 +58,10 @@ class OutsideDeletions:
         with self._lock:
             self._undecided[deletion.step.number] = deletion
             self._record_name(deletion.entry, deletion.cause)
+
+    def is_expected(self, entry: ResourceState) -> bool:
+        """Return True if an interrupted run was deleting the object of `entry`."""
+        return (entry.urn, entry.id) in self.interrupted
 
     def contains_step(self, step: Step) -> bool:
         """Return True if `step` found no object and the entry is still undecided."""

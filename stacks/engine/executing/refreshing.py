@@ -28,8 +28,6 @@ from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.state import ResourceState, SelectedResources, format_timestamp
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 
-RefreshRecorder = Callable[[ResourceState, ResourceState], None]
-
 
 def refresh_all(
     executor: StepExecutor,
@@ -72,7 +70,7 @@ class Refresher:
     def __init__(
         self,
         executor: StepExecutor,
-        record: RefreshRecorder,
+        record: Callable[[ResourceState, ResourceState], None],
         *,
         count_changes: bool,
         should_resume: Callable[[ResourceState], bool] = lambda _entry: False,
@@ -152,9 +150,10 @@ class Refresher:
             step.change = describe_drift(self._executor.host, old, None, None)
             self._check_constraint(step)
             # An object that an interrupted run was deleting is expected to be missing.
-            if causes and not old.external and not self._executor.was_being_deleted(old):
+            missing = self._executor.outside_deletions
+            if causes and not old.external and not missing.is_expected(old):
                 seconds = time.monotonic() - started_at
-                self._executor.outside_deletions.add(OutsideDeletion(step, old, causes[0], seconds))
+                missing.add(OutsideDeletion(step, old, causes[0], seconds))
             else:
                 self._executor.snapshot.record_delete(old)
             return
@@ -180,7 +179,11 @@ class Refresher:
         if (new.inputs, new.outputs) != (old.inputs, old.outputs):
             new.modified = format_timestamp()
         baseline, diff = find_drift(self._executor.host, old, new)
-        step.new, step.diffs = new, self._list_changed_keys(diff, baseline, new)
+        step.new = new
+        if diff.fields is not None:
+            step.diffs = property_paths.list_roots(field.path for field in diff.fields)
+        else:
+            step.diffs = find_changed_keys(baseline.outputs, new.outputs) if diff.changes else ()
         step.result_op = Op.UPDATE if diff.changes else Op.SAME
         step.change = describe_drift(self._executor.host, baseline, new, diff)
         self._check_constraint(step)
@@ -191,12 +194,6 @@ class Refresher:
         constraint = self._executor.constraint
         if constraint is not None and self._count_changes:
             constraint.check_step(step)
-
-    def _list_changed_keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
-        """List the changed outputs, by the provider's fields or else by a comparison."""
-        if diff.fields is not None:
-            return property_paths.list_roots(field.path for field in diff.fields)
-        return find_changed_keys(old.outputs, new.outputs) if diff.changes else []
 
 
 def find_drift(

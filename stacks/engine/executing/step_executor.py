@@ -33,37 +33,8 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.state import ResourceState, SnapshotManager
+from gpuform.stacks.engine.state import SnapshotManager
 from gpuform.stacks.engine.urn import is_provider
-
-
-@dataclass(slots=True)
-class StepWaiter:
-    """Lets a step wait for a step of another resource.
-
-    A dependent is recreated only after its deletion, which is among the steps of the resource that
-    it depends on.
-    """
-
-    _finished: set[int] = field(default_factory=set)  # the numbers of the steps
-    _has_changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def mark_finished(self, steps: Iterable[Step]) -> None:
-        """Mark the steps as finished, whether successful or abandoned."""
-        with self._has_changed:
-            self._finished.update(step.number for step in steps)
-            self._has_changed.notify_all()
-
-    def wake_waiting_steps(self) -> None:
-        """Wake all waiting steps, so that each checks again whether the run is stopped."""
-        with self._has_changed:
-            self._has_changed.notify_all()
-
-    def wait_until_finished(self, step: Step, is_stopped: Callable[[], bool]) -> None:
-        """Wait until `step` is finished or `is_stopped` returns True."""
-        with self._has_changed:
-            self._has_changed.wait_for(lambda: step.number in self._finished or is_stopped())
-
 
 _OPS_WITH_PROVIDER_CALLS = frozenset(
     {Op.READ, Op.READ_REPLACEMENT, Op.REFRESH, Op.DELETE, Op.DELETE_REPLACED}
@@ -109,12 +80,21 @@ class StepExecutor:
     outside_deletions: OutsideDeletions = field(init=False)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _step_waiter: StepWaiter = field(default_factory=StepWaiter)
+    # The numbers of the finished deletions that steps of other resources may wait for.
+    _finished: set[int] = field(default_factory=set)
+    _has_finished: threading.Condition = field(default_factory=threading.Condition)
     _provider_call_slots: threading.BoundedSemaphore = field(init=False)
     _applier: StepApplier = field(init=False)
 
     def __post_init__(self) -> None:
-        self.outside_deletions = OutsideDeletions(self.host.run_context)
+        self.outside_deletions = OutsideDeletions(
+            self.host.run_context,
+            {
+                (operation.resource.urn, operation.resource.id)
+                for operation in self.snapshot.base.pending_operations
+                if operation.type == "deleting"
+            },
+        )
         self._provider_call_slots = threading.BoundedSemaphore(max(1, self.parallel))
         self._applier = StepApplier(
             host=self.host,
@@ -134,7 +114,7 @@ class StepExecutor:
     def stop(self) -> None:
         """Prevent further steps from starting; running steps finish."""
         self._stopping.set()
-        self._step_waiter.wake_waiting_steps()
+        self._release_waiting_steps(())
 
     def fail_resource(self, urn: str, error: GpuformError) -> None:
         """Report why a resource failed and stop the run; a preview plans the other resources.
@@ -205,9 +185,9 @@ class StepExecutor:
                 # The recreation of a dependent waits for this deletion, not for the rest of the
                 # chain.
                 if step.op is Op.DELETE_REPLACED:
-                    self._step_waiter.mark_finished([step])
+                    self._release_waiting_steps([step])
         finally:
-            self.release_waiting_steps(steps)
+            self._release_waiting_steps(steps)
 
     def may_block(self, steps: Iterable[Step]) -> bool:
         """Return True if the steps may take time: for a provider call, or to write the state."""
@@ -227,18 +207,23 @@ class StepExecutor:
                 self.fail_resource(step.urn, error)
                 raise StepError from None
 
-    def release_waiting_steps(self, steps: Iterable[Step]) -> None:
-        """Release all steps waiting for deletions among `steps`, done or abandoned."""
-        self._step_waiter.mark_finished(step for step in steps if step.op is Op.DELETE_REPLACED)
+    def _release_waiting_steps(self, steps: Iterable[Step]) -> None:
+        """Wake the steps waiting for deletions among `steps`, done or abandoned, or for the end."""
+        with self._has_finished:
+            self._finished.update(step.number for step in steps if step.op is Op.DELETE_REPLACED)
+            self._has_finished.notify_all()
 
     def _wait_for_prior_step(self, step: Step) -> None:
         """Wait for the step in `after`; if the old object still exists, skip the resource.
 
-        Raises StepError then. A preview does not wait.
+        A dependent is recreated only after its deletion, which is among the steps of the resource
+        that it depends on. Raises StepError then. A preview does not wait.
         """
         if step.after is None or self.preview:
             return
-        self._step_waiter.wait_until_finished(step.after, self._stopping.is_set)
+        number = step.after.number
+        with self._has_finished:
+            self._has_finished.wait_for(lambda: number in self._finished or self.is_stopping)
         old = step.old
         if not self.is_stopping and (old is None or not self.snapshot.is_pending_replacement(old)):
             self.skip_resource(step.urn)
@@ -382,10 +367,3 @@ class StepExecutor:
             self.snapshot.check()
             self._report_start(step)
             yield
-
-    def was_being_deleted(self, entry: ResourceState) -> bool:
-        """Return True if an interrupted run was deleting the object of `entry`.
-
-        Its absence is expected then.
-        """
-        return self._applier.was_being_deleted(entry)

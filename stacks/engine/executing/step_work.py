@@ -42,16 +42,9 @@ class StepApplier:
     report_start: Callable[[Step], None]
     limit_provider_calls: Callable[[Step], AbstractContextManager[None]]
     may_have_created: Callable[[str], bool]
-    _interrupted_deletions: set[tuple[str, str]] = field(init=False)
     _functions: dict[Op, Callable[[Step], list[str]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        # An object that an interrupted run was deleting may be missing already.
-        self._interrupted_deletions = {
-            (operation.resource.urn, operation.resource.id)
-            for operation in self.snapshot.base.pending_operations
-            if operation.type == "deleting"
-        }
         self._functions = {
             Op.SAME: self._keep_unchanged,
             Op.CREATE: self._create_resource,
@@ -335,24 +328,17 @@ class StepApplier:
                     old.urn, old.id, old.outputs, timeout, old.provider, on_gone=causes.append
                 )
             if step.op is Op.DELETE_REPLACED and not old.delete:
-                for cause in () if self.was_being_deleted(old) else causes:
+                for cause in () if self.outside_deletions.is_expected(old) else causes:
                     self.outside_deletions.count_replaced(old, cause)
                 # Marked only after the provider's delete has succeeded: the mark says that the
                 # object is gone.
                 self.snapshot.record_pending_replacement(old)
-            elif causes and not self.was_being_deleted(old):
+            elif causes and not self.outside_deletions.is_expected(old):
                 seconds = time.monotonic() - started_at
                 self.outside_deletions.add(OutsideDeletion(step, old, causes[0], seconds))
             else:
                 self.snapshot.record_delete(old)
         return []
-
-    def was_being_deleted(self, entry: ResourceState) -> bool:
-        """Return True if an interrupted run was deleting the object of `entry`.
-
-        Its absence is expected then.
-        """
-        return (entry.urn, entry.id) in self._interrupted_deletions
 
     def _remove_entry(self, step: Step) -> list[str]:
         """Remove the entry from the state without a request to a provider."""

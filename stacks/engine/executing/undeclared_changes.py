@@ -9,7 +9,6 @@ are due.
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.errors import EngineError
@@ -316,20 +315,16 @@ def _run_updates(
     """Run updates with the ids of nodes that earlier ones recreated; add the ids that these do."""
     for step in updates:
         if recreated_ids and step.new is not None:
-            step.new.inputs = _rename_nodes(step.new.inputs, recreated_ids)
+            # The program would declare the new ids, but a run from the state alone does not run it.
+            step.new.inputs = convert_leaves(
+                step.new.inputs,
+                lambda leaf: recreated_ids.get(leaf, leaf) if isinstance(leaf, str) else leaf,
+            )
     executor.run_layer(updates)
     for step in updates:
         # The outputs of a preview are unknown, and those of a failed update are the old ones.
         if not executor.preview and step.old is not None and step.new is not None:
             recreated_ids |= executor.host.find_recreated_ids(step.old, step.new)
-
-
-def _rename_nodes(value: Any, recreated_ids: Mapping[str, str]) -> Any:
-    """Return inputs in which the ids of recreated nodes take the place of their old ids."""
-    # The program would declare the new ids, but a run from the state alone does not run it.
-    return convert_leaves(
-        value, lambda leaf: recreated_ids.get(leaf, leaf) if isinstance(leaf, str) else leaf
-    )
 
 
 def _group_into_layers(

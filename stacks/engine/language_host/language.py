@@ -127,7 +127,11 @@ def find_topology(directory: Path) -> TopologyProgram | None:
         statements = ast.parse(source).body
     except (SyntaxError, ValueError):
         return None
-    match [statement for statement in statements if not _is_docstring(statement)]:
+    # An expression that is only a constant is a docstring.
+    docstrings = [
+        s for s in statements if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)
+    ]
+    match [statement for statement in statements if statement not in docstrings]:
         case [
             ast.ImportFrom("gpuform.stacks", [ast.alias("run", None)], 0),
             ast.Expr(ast.Call(ast.Name("run"), [ast.Constant(str(name))], [])) as call,

@@ -136,14 +136,13 @@ def _format_traceback(
         summary.stack = task_stack
     for part in chain:
         own_indexes = [i for i, frame in enumerate(part.stack) if files.contains(frame.filename)]
-        frames = part.stack[own_indexes[0] :] if own_indexes else filter(_is_relevant, part.stack)
-        part.stack = traceback.StackSummary.from_list(list(frames))
+        frames = (
+            part.stack[own_indexes[0] :]
+            if own_indexes
+            else [frame for frame in part.stack if not frame.filename.startswith(_INTERNAL_PATHS)]
+        )
+        part.stack = traceback.StackSummary.from_list(frames)
     return "".join(summary.format()).rstrip()
-
-
-def _is_relevant(frame: traceback.FrameSummary) -> bool:
-    """Return True if the frame is not inside of asyncio, the Pulumi SDK or the engine."""
-    return not frame.filename.startswith(_INTERNAL_PATHS)
 
 
 def _walk_chain(

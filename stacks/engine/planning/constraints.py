@@ -336,7 +336,8 @@ class SelectionNotes:
             pair for pair in selection.iterate_flags() if pair[0].startswith(kind) and pair[1]
         ]
         flags = " ".join(
-            f"{flag} {_join_names(map(_shorten_urn, texts))}" for flag, texts in given_flags
+            f"{flag} {_join_names(name_of(t) if is_urn(t) else t for t in texts)}"
+            for flag, texts in given_flags
         )
         if selection.targets and selection.target_dependents:
             unnamed = self._list_unnamed(graph.add_dependents(base, urns), urns)
@@ -402,11 +403,6 @@ class SelectionNotes:
             elif user is not None:
                 descriptions.append(f"{name_of(entry.urn)} ({name_of(user.urn)} depends on it)")
         return _join_names(descriptions)
-
-
-def _shorten_urn(target: str) -> str:
-    """Return the resource name of a URN; return any other text unchanged."""
-    return name_of(target) if is_urn(target) else target
 
 
 def _join_names(texts: Iterable[str]) -> str:

@@ -243,7 +243,9 @@ def describe_drift(
                 change.after,
                 change.before,
                 secret=change.secret,
-                because=_describe_lost_readiness(change),
+                because=change.because.removeprefix(RESUME_PREFIX)
+                if change.path == "ready"
+                else "",
             )
             for change in (diff.fields or ())
             if change.action is not Action.KEEP
@@ -263,11 +265,6 @@ def describe_drift(
         gpus_removed=_count_added_gpus(Op.UPDATE, after, before),
         **build_relations(old),
     )
-
-
-def _describe_lost_readiness(field: FieldChange) -> str:
-    """Return why a resource is no longer ready; empty for changes of other fields."""
-    return field.because.removeprefix(RESUME_PREFIX) if field.path == "ready" else ""
 
 
 def build_relations(resource: ResourceState) -> dict[str, Any]:

@@ -290,7 +290,9 @@ def build_import_steps(
     imported = replace(
         goal,
         id=observed.id,
-        inputs=_overlay_outputs(goal, outputs) if read_inputs is None else read_inputs,
+        inputs={key: outputs.get(key, value) for key, value in goal.inputs.items()}
+        if read_inputs is None
+        else read_inputs,
         outputs=outputs,
         init_errors=list(observed.init_errors),
     )
@@ -340,11 +342,6 @@ def _refuse_contradicting_input(registration: Registration, goal: ResourceState)
                 "another one",
                 hint="declare the value after the @, or leave it out",
             )
-
-
-def _overlay_outputs(goal: ResourceState, outputs: values.PropertyMap) -> values.PropertyMap:
-    """Return the declared inputs, overlaid with the object's outputs of equal name."""
-    return {key: outputs.get(key, value) for key, value in goal.inputs.items()}
 
 
 @dataclass(frozen=True, slots=True)

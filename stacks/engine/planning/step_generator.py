@@ -123,10 +123,9 @@ class StepGenerator:
             steps = self._keep_untargeted(registration, old, goal)
         else:
             self._refuse_cycle(old, goal)
-            effective_registration = (
-                registration if is_targeted else _restore_old_inputs(registration, old)
-            )
-            steps = self._generate_registration_steps(effective_registration, old, goal)
+            if old is not None and not is_targeted:
+                registration = replace(registration, inputs=old.inputs)
+            steps = self._generate_registration_steps(registration, old, goal)
         self._goals[goal.urn] = steps[-1].state
         for step in steps:
             self.host.add_planned_repairs(step.change)
@@ -624,11 +623,6 @@ def build_same_step(old: ResourceState) -> Step:
 def _build_refresh_step(old: ResourceState) -> Step:
     """Build the step that reads the entry's object and updates the entry."""
     return Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
-
-
-def _restore_old_inputs(registration: Registration, old: ResourceState | None) -> Registration:
-    """Return the registration with the old inputs of an untargeted dependent."""
-    return replace(registration, inputs=old.inputs) if old else registration
 
 
 def _build_replaced_deletion(

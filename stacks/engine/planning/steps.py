@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from gpuform.providers import values
-from gpuform.providers.values import PropertyMap, are_equal
+from gpuform.providers.values import are_equal
 from gpuform.schemas.changes import Action
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
@@ -233,10 +233,11 @@ def find_unplanned_changes(
         return
     planned_changes = list(filter(_is_change, planned.get(change.urn, ())))
     for property_change in filter(_is_change, change.changes):
+        path = property_change.path
         covering_changes = [
             planned_change
             for planned_change in planned_changes
-            if _contains_path(planned_change.path, property_change.path)
+            if f"{path}.".startswith((f"{planned_change.path}.", f"{planned_change.path}["))
         ]
         if not covering_changes:
             yield (
@@ -251,11 +252,6 @@ def find_unplanned_changes(
 def _is_change(change: PropertyChange) -> bool:
     """Return True unless the property's action is to keep the value."""
     return change.action is not Action.KEEP
-
-
-def _contains_path(planned: str, path: str) -> bool:
-    """Return True if the paths are equal, or `path` is inside of `planned`."""
-    return path == planned or path.startswith((f"{planned}.", f"{planned}["))
 
 
 def _allows(planned: PropertyChange, change: PropertyChange) -> bool:
@@ -351,17 +347,12 @@ def compare_with_goal(host: ProviderHost, old: ResourceState, goal: ResourceStat
     changed: list[Path] = []
     # DIFF_UNKNOWN, the answer of Pulumi's base class: the engine compares the inputs itself.
     if diff.changes is None:
-        changed = _find_changed_paths(old.inputs, goal.inputs, goal.ignore_changes)
+        inputs, _ = property_paths.ignore_changes(old.inputs, goal.inputs, goal.ignore_changes)
+        changed = list(property_paths.find_differences(old.inputs, inputs))
         diff = replace(diff, changes=bool(changed))
     return _add_requested_replacement(
         diff, changed, goal.replace_on_changes, has_init_errors=bool(old.init_errors)
     )
-
-
-def _find_changed_paths(olds: PropertyMap, news: PropertyMap, ignored: Sequence[str]) -> list[Path]:
-    """Return the paths of changed inputs, without the ignored ones."""
-    compared, _ = property_paths.ignore_changes(olds, news, ignored)
-    return list(property_paths.find_differences(olds, compared))
 
 
 def _add_requested_replacement(
