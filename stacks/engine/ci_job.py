@@ -166,8 +166,7 @@ def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
     """Return the CI job of a process by its variables, or None outside of CI.
 
     PULUMI_CI_SYSTEM names a system that gpuform does not know; a process that only sets CI to 1 or
-    true
-    is a job without facts. PULUMI_DISABLE_CI_DETECTION turns the detection off.
+    true is a job without facts. PULUMI_DISABLE_CI_DETECTION turns the detection off.
     """
     if environ.get(_OFF):
         return None

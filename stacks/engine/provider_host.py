@@ -80,11 +80,6 @@ This is the id of the object itself, or of the object that contained it.
 """
 
 
-def _ignore_gone(_cause: str) -> None:
-    """Do nothing about a missing object: the default of `on_gone`."""
-    return
-
-
 @dataclass(slots=True)
 class ProviderHost:
     """The providers of one run, each created and configured once.
@@ -222,7 +217,9 @@ class ProviderHost:
             served = self._get_provider(urn, provider, news, olds)
         except EngineError:
             return None
-        return _list_field_changes(served, *_to_comparable(served, olds, news))
+        if not isinstance(served, Lifecycle):
+            return None
+        return served.list_changes(*_to_comparable(served, olds, news))
 
     def predict_removed_nodes(
         self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
@@ -333,7 +330,7 @@ class ProviderHost:
         timeout: float | None,
         provider: str = "",
         *,
-        on_gone: OnGone = _ignore_gone,
+        on_gone: OnGone = lambda _cause: None,
     ) -> None:
         """Delete the object; call `on_gone` for an object already missing.
 
@@ -368,7 +365,7 @@ class ProviderHost:
         provider: str = "",
         *,
         as_of: float | None = None,
-        on_gone: OnGone = _ignore_gone,
+        on_gone: OnGone = lambda _cause: None,
     ) -> tuple[Created, PropertyMap | None] | None:
         """Read the object, with new inputs where the provider returns inputs.
 
@@ -573,10 +570,3 @@ def _to_comparable(
     if isinstance(served, Lifecycle) and PROVIDER_KEY in plain_news:
         plain_olds.setdefault(PROVIDER_KEY, plain_news[PROVIDER_KEY])
     return plain_olds, plain_news
-
-
-def _list_field_changes(
-    provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any]
-) -> Sequence[FieldChange] | None:
-    """Return the changes between old and new properties, or None if no Lifecycle serves."""
-    return provider.list_changes(olds, news) if isinstance(provider, Lifecycle) else None

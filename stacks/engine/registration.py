@@ -245,8 +245,7 @@ def parse_registration(
 
     Raises:
         EngineError: the request needs the Pulumi CLI, or has an invalid alias or timeout; nothing
-            has
-            been changed yet.
+            has been changed yet.
     """
     _refuse_cli_features(request)
     return Registration(
@@ -269,7 +268,9 @@ def parse_registration(
         ignore_changes=list(request.ignoreChanges),
         replace_on_changes=list(request.replaceOnChanges),
         additional_secret_outputs=list(request.additionalSecretOutputs),
-        custom_timeouts=_parse_request_timeouts(request),
+        custom_timeouts=parse_timeouts(
+            request.name, {verb: getattr(request.customTimeouts, verb) for verb in _VERBS}
+        ),
         aliases=_parse_aliases(request),
         source_position=_format_request_position(request.sourcePosition, root),
         stack_trace=_format_trace(request.stackTrace, root),
@@ -384,16 +385,6 @@ def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> Non
             f"({request.type})",
             hint=USE_THE_CLI,
         )
-
-
-def _parse_request_timeouts(request: "resource_pb2.RegisterResourceRequest") -> dict[str, float]:
-    """Return the custom timeouts of a request in seconds, by operation.
-
-    Raises:
-        EngineError: a duration is invalid.
-    """
-    timeouts = request.customTimeouts
-    return parse_timeouts(request.name, {verb: getattr(timeouts, verb) for verb in _VERBS})
 
 
 def parse_timeouts(name: str, durations: Mapping[str, str | None]) -> dict[str, float]:

@@ -216,8 +216,7 @@ def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: in
     """Decode a secret; a decrypted one keeps its ciphertext for the next save.
 
     A secret in plain text, as in exports, needs no crypter. Raises EngineError for another one
-    without
-    a crypter.
+    without a crypter.
     """
     ciphertext, plaintext = fields.get("ciphertext"), fields.get("plaintext")
     # An export with `--show-secrets`: the next save encrypts the value.

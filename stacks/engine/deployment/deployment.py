@@ -429,8 +429,7 @@ class Deployment:
         """Record the outputs exported by the program; nothing if there are none.
 
         After a failure or an interruption, old outputs that were not exported again stay. A preview
-        only
-        shows the outputs.
+        only shows the outputs.
         """
         step = monitor.stack
         if step is None or monitor.stack_outputs is None:

@@ -284,14 +284,10 @@ class _CreateSearch:
         """Return a new entry for the object of an interrupted create, or None without an object.
 
         The entry has an init error, so that the next run updates the object. Return None also if
-        the state
-        has the object already, or if every attempt has a recorded outcome. `begun` has the declared
-        inputs;
-        without `begun`, or after attempts with different targets, nothing can be searched: then
-        return None
-        if the user permits to create again, else raise EngineError. Raises EngineError also if the
-        provider
-        cannot tell.
+        the state has the object already, or if every attempt has a recorded outcome. `begun` has
+        the declared inputs; without `begun`, or after attempts with different targets, nothing can
+        be searched: then return None if the user permits to create again, else raise EngineError.
+        Raises EngineError also if the provider cannot tell.
         """
         intent = intents[-1]
         if all(attempt.outcome for attempt in intents):

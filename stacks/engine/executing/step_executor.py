@@ -253,10 +253,8 @@ class StepExecutor:
         """Apply or predict the step, and count and report it.
 
         Raises StepError, after a report, if it failed or left init errors. A step whose object was
-        missing
-        already is counted at the end of the phase. In a real run a component is reported as done
-        only when
-        it registers its outputs.
+        missing already is counted at the end of the phase. In a real run a component is reported as
+        done only when it registers its outputs.
         """
         is_preview = self.preview
         started_at = time.monotonic()

@@ -211,10 +211,8 @@ class StepApplier:
         """Update the object, record the entry, and return the object's init errors.
 
         With init errors the entry keeps the old inputs, so that the next run updates again. A
-        component or
-        provider has no object: only its entry is recorded, a component's without outputs, which
-        follow
-        later.
+        component or provider has no object: only its entry is recorded, a component's without
+        outputs, which follow later.
         """
         old, new = _require_both(step)
         new.id, new.created, new.modified = old.id, old.created, format_timestamp()

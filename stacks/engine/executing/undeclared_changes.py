@@ -359,8 +359,7 @@ def _plan_change(
     """Return the steps giving `entry` the inputs of `due_change`.
 
     The list is empty if the provider sees no difference. It is empty also, and the error is
-    reported,
-    if the comparison fails or the change is not allowed.
+    reported, if the comparison fails or the change is not allowed.
     """
     inputs = due_change.inputs or {}
     try:

@@ -1,8 +1,7 @@
 """Run an unmodified Pulumi program in this process, against an in-process resource monitor.
 
 `deployment` calls this package; the monitor calls the step generator and the step executor.
-`convert`
-and others record what a program declares.
+`convert` and others record what a program declares.
 """
 
 from gpuform.stacks.engine.language_host.language import (

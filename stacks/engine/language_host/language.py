@@ -379,8 +379,7 @@ def record(
     """Run the program as a preview with `config`, and return all declarations.
 
     `answer` returns id and outputs of each declared resource. `run_topology` runs a program that is
-    a
-    topology. The text that the program prints is dropped.
+    a topology. The text that the program prints is dropped.
 
     Raises:
         ProgramError: the program failed.

@@ -187,8 +187,7 @@ class Monitor(ProgramMonitor):
         """Return the steps of a declaration, or a failed result if a dependency has failed.
 
         A resource that is skipped so stays in the state. Raises EngineError, also for a broken rule
-        or a
-        difference from the saved plan.
+        or a difference from the saved plan.
         """
         declaration = replace(declaration, inputs=add_file_hashes(declaration.inputs))
         if isinstance(declaration, Read):

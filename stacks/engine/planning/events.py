@@ -139,8 +139,7 @@ class EventBus:
         """Send the event to all listeners, one event at a time, with secrets masked in its text.
 
         Secrets in the exception of an event are masked in place. Debug messages are dropped unless
-        `debug`
-        is set; errors get their source line.
+        `debug` is set; errors get their source line.
         """
         if isinstance(event, Diagnostic):
             if event.severity == "debug" and not self.debug:

@@ -291,8 +291,7 @@ def find_forced_replacement(
 
     These are a replacement trigger that is unknown or changed between two values, `replace_with`,
     `deleted_with`, and getting or losing a provider. No provider is asked. `replaced` holds the
-    URNs
-    that this run replaces.
+    URNs that this run replaces.
     """
     if _is_replacement_triggered(old, goal):
         return build_replacement_diff(["replacement_trigger"], PlanReason.REPLACEMENT_REQUESTED)

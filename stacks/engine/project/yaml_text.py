@@ -126,21 +126,15 @@ def convert_node(node: Node, file_label: str) -> Json:
     return converted
 
 
-def _parse_int(text: str) -> int:
-    """Return the integer of a scalar: decimal, hexadecimal (`0x`) or octal (`0o`)."""
-    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-
-
-def _parse_float(text: str) -> float:
-    """Return the number of a scalar; `.inf` and `.nan` are YAML's forms."""
-    return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".nan", "nan"))
-
-
 _PARSE_SCALAR: dict[str, Any] = {
     "null": lambda _: None,
     "bool": lambda text: text.lower() == "true",
-    "int": _parse_int,
-    "float": _parse_float,
+    # Decimal, hexadecimal (`0x`) or octal (`0o`)
+    "int": lambda text: int(text, 0) if text[:2] in ("0x", "0o") else int(text),
+    # `.inf` and `.nan` are YAML's forms.
+    "float": lambda text: float(
+        text.replace(".inf", "inf").replace(".Inf", "inf").replace(".nan", "nan")
+    ),
 }
 
 

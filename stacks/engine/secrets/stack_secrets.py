@@ -83,8 +83,9 @@ def reject_unknown_provider(provider: str) -> None:
     """Raise SecretsError unless `provider` is a passphrase or a known service's URL with a key."""
     if is_passphrase(provider):
         return
-    if not is_key_url(provider):
-        raise _build_unusable_error(provider.partition("://")[0])
+    scheme, separator, _ = provider.partition("://")
+    if not separator or scheme not in SERVICES:
+        raise _build_unusable_error(scheme)
     parse_key_url(provider)
 
 
@@ -191,8 +192,7 @@ class CloudCrypter(SecretsManager):
     """Secrets under a key of a service, called once, when the stack's key is first needed.
 
     With PULUMI_CLOUD_SECRET_OVERRIDE the service at that URL is called, and the stack keeps its own
-    URL:
-    for places such as CI, which reach the same key in another way.
+    URL: for places such as CI, which reach the same key in another way.
     """
 
     def __init__(self, url: str, encrypted_key: str) -> None:
@@ -299,11 +299,6 @@ class KeyUrl(UrlWithParameters):
 
     scheme: str
     key: str
-
-
-def is_key_url(provider: str) -> bool:
-    """Return True if `provider` has the scheme of a key management service, valid or not."""
-    return provider.partition("://")[0] in SERVICES and "://" in provider
 
 
 def parse_key_url(url: str) -> KeyUrl:

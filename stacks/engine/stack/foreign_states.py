@@ -285,8 +285,7 @@ class StackImport:
         """Write the checkpoint; an unusable present state is kept beside it, with a warning.
 
         The journal of an interrupted run is applied to the present state first, which becomes the
-        `.bak`
-        file; the journal of an unusable state is set aside.
+        `.bak` file; the journal of an unusable state is set aside.
         """
         backend, project = self.workspace.backend, self.workspace.project.name
         try:

@@ -54,7 +54,7 @@ class SecretsChange:
     @property
     def is_pending(self) -> bool:
         """True if a change was interrupted."""
-        return self._pending_change is not None
+        return self._read_pending_change() is not None
 
     def make(
         self,
@@ -100,9 +100,8 @@ class SecretsChange:
             EngineError: there is no decided change, or a file cannot be written or has changed;
                 then the change stays pending.
         """
-        pending_change = self._pending_change
         where = self.backend.describe_own_location(self.project.name, self.stack, _KIND)
-        checkpoint, settings = _decode_change(pending_change or b"", where)
+        checkpoint, settings = _decode_change(self._read_pending_change() or b"", where)
         state = self.backend.locate_checkpoint(self.project.name, self.stack)
         write_checkpoint = checkpoint.is_due(self._read_checkpoint(), state)
         write_settings = settings.is_due(self._read_settings(), str(self._settings_path))
@@ -121,8 +120,7 @@ class SecretsChange:
         # Removed last: after a crash the next command finishes the change.
         self._write_pending_change(None)
 
-    @property
-    def _pending_change(self) -> bytes | None:
+    def _read_pending_change(self) -> bytes | None:
         """Return the stored record of an interrupted change, or None without one."""
         return self.backend.read_own(self.project.name, self.stack, _KIND)
 

@@ -36,7 +36,6 @@ from gpuform.stacks.engine.stack.workspace import (
 from gpuform.stacks.engine.state import (
     Checkpoint,
     Journal,
-    Log,
     Manifest,
     OrphanedJournal,
     RecoveredState,
@@ -104,8 +103,7 @@ class Stack:
         """Build the target of a deployment, with another run context than the stack's if given.
 
         Raises WrongPassphrase, or EngineError for an incomplete or invalid configuration, before
-        anything
-        is changed.
+        anything is changed.
         """
         self.crypter.check()
         config, secret_keys = self.settings.build_program_config(self.crypter)
@@ -385,17 +383,14 @@ class Workspace:
         """Open a stack with settings and last state, and verify the state.
 
         An interrupted change of the secrets provider is finished first. A settings file without the
-        stack's
-        key gets the key from the state.
+        stack's key gets the key from the state.
 
         Args:
             name: the stack; None is the selected one.
             passphrase: called at once for a passphrase provider; a wrong passphrase raises only
-                when
-                there is a secret to read or a run to begin.
+                when there is a secret to read or a run to begin.
             exclusive: the caller holds the stack's lock: an interrupted run's journal is written
-                into the
-                checkpoint.
+                into the checkpoint.
             with_journal: apply the journal. Without it, a stack with an unreadable journal can be
                 shown.
 
@@ -418,15 +413,15 @@ class Workspace:
             reader = get_state_crypter(checkpoint.secrets_provider, crypter, passphrase)
             snapshot = Snapshot.from_json(checkpoint, reader)
             edits.check(snapshot)
-        log = self.backend.open_journal(self.project.name, name)
         recovered = RecoveredState(snapshot)
         if with_journal:
+            log = self.backend.open_journal(self.project.name, name)
             recovered = journal.recover(log, data, snapshot, reader)
         recovered.snapshot.secrets_provider = crypter.provider
         if recovered.changes:
             edits.check(recovered.snapshot)
         if exclusive:
-            data = self._store_recovered(name, recovered, crypter, log) or data
+            data = self._store_recovered(name, recovered, crypter) or data
         return Stack(
             self.project,
             self.backend,
@@ -442,7 +437,7 @@ class Workspace:
         )
 
     def _store_recovered(
-        self, name: str, recovered: RecoveredState, crypter: SecretsManager, log: Log
+        self, name: str, recovered: RecoveredState, crypter: SecretsManager
     ) -> bytes | None:
         """Write a state with the changes of its journal, remove the journal, and return the state.
 
@@ -455,7 +450,7 @@ class Workspace:
         if not recovered.orphaned_journals:
             # After the write: a crash before only applies the journal once more. Orphaned journals
             # stay until their objects are recovered.
-            log.remove()
+            self.backend.open_journal(self.project.name, name).remove()
         return data
 
     def finish_secrets_change(self, name: str, *, exclusive: bool) -> None:

@@ -95,7 +95,8 @@ def select_stack(
     if name is None:
         by_backend.pop(get_configured_url(environ, project), None)
         settings.pop("stack", None)
-    elif by_backend or _has_selection_per_backend(environ):
+    # The Pulumi CLI keeps a selection for each backend since `_BY_BACKEND`.
+    elif by_backend or (read_cli_version(environ) or _BY_BACKEND) >= _BY_BACKEND:
         by_backend[get_configured_url(environ, project)] = name
     else:
         settings["stack"] = name
@@ -133,8 +134,7 @@ def _find_selection(
     """Return the short name of the stack selected for the backend, or None.
 
     Raises StackNotFound for another project's stack, unless an old CLI selected it for all
-    backends:
-    then the result is None.
+    backends: then the result is None.
     """
     name = settings.get("stacks", {}).get(get_configured_url(environ, project))
     if name is not None:
@@ -192,12 +192,6 @@ def _build_unreadable_error(path: Path, why: str) -> EngineError:
         hint="Pass the stack with --stack NAME or PULUMI_STACK. The file contains only the "
         "selection: you may remove it and select the stack again.",
     )
-
-
-def _has_selection_per_backend(environ: Mapping[str, str]) -> bool:
-    """Return True if the Pulumi CLI keeps a selection for each backend, or has no known version."""
-    version = read_cli_version(environ)
-    return version is None or version >= _BY_BACKEND
 
 
 USER: Final = "gpuform.user"

@@ -157,13 +157,11 @@ def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
     """Rename a resource in all entries; return the snapshot and the new URN.
 
     URNs of children stay: they hold the parent's type, not the parent's name. An unknown `old`
-    renames
-    nothing.
+    renames nothing.
 
     Raises:
         EditRefused: the name is empty or taken, or `old` is not a URN, has several objects or is
-            the
-            stack.
+            the stack.
     """
     entries = [entry for entry in snapshot.resources if entry.urn == old]
     if not name:
@@ -440,8 +438,7 @@ def _drop_missing_references(
 
     `entries` must be sorted, dependencies first: a later entry counts as missing. A resource whose
     parent is missing becomes a child of the stack: the parent's type is removed from the URNs of
-    the
-    resource and of its children. References to missing providers stay.
+    the resource and of its children. References to missing providers stay.
     """
     current_urn_by_urn: dict[str, str] = {}
     for entry in entries:
@@ -451,21 +448,14 @@ def _drop_missing_references(
         if entry.parent and entry.parent not in current_urn_by_urn:
             dropped.append(DroppedReference(entry.urn, "parent", entry.parent))
             current.parent = ""
-        actions += [
-            f"dropped: {reference.describe()}, {_describe_reason(reference)}"
-            for reference in dropped
-        ]
+        for reference in dropped:
+            is_itself = reference.urn == reference.entry
+            reason = "which is the resource itself" if is_itself else "which does not exist"
+            actions.append(f"dropped: {reference.describe()}, {reason}")
         if current.urn != entry.urn:
             actions.append(f"{entry.urn} becomes {current.urn}")
         current_urn_by_urn[entry.urn] = current.urn
         yield current
-
-
-def _describe_reason(dropped: DroppedReference) -> str:
-    """Say why a reference was dropped: nothing has the URN, or only the entry itself."""
-    return (
-        "which is the resource itself" if dropped.urn == dropped.entry else "which does not exist"
-    )
 
 
 def _compute_urn(entry: ResourceState, current_urn_by_urn: dict[str, str]) -> str:

@@ -130,8 +130,7 @@ class SnapshotManager:
         """Record `new` as the entry for the object of `old`, and wait until it is logged.
 
         The wait also ends when a write has failed. Unchanged secrets keep their ciphertext. An
-        unchanged
-        entry is logged with the next change.
+        unchanged entry is logged with the next change.
         """
         new.inputs = _keep_ciphertexts(new.inputs, old.inputs)
         new.outputs = _keep_ciphertexts(new.outputs, old.outputs)

@@ -51,16 +51,14 @@ def move(
     """Return the states after a move of resources with all children and, if asked, all parents.
 
     `source` and `dest` stay unchanged; the result has both new states. Also copies the providers
-    that
-    the destination lacks, and removes references to resources on the other side.
+    that the destination lacks, and removes references to resources on the other side.
 
     Args:
         source: the state to move from.
         dest: the state to move to; a missing stack resource is added.
         dest_name: the full name of the destination.
         urns: the resources to move, all of them in `source`; of the stack resource only the
-            children
-            are moved.
+            children are moved.
         include_parents: move the components around them too, with all their children.
 
     Raises:
@@ -245,9 +243,9 @@ class _ProviderPlacement:
             self.references[old] = f"{new.urn}::{new.id}"
         # The provider of an entry that waits for its replacement may be gone already.
         for old in references - self.references.keys():
-            self.references[old] = self._names.to_destination(get_provider_urn(old)) + _get_id_part(
-                old
-            )
+            provider_urn = get_provider_urn(old)
+            new_urn = self._names.to_destination(provider_urn)
+            self.references[old] = new_urn + old.removeprefix(provider_urn)
         return copies
 
     def _copy(self, entry: ResourceState) -> ResourceState:
@@ -272,8 +270,3 @@ class _ProviderPlacement:
                 "another provider",
             )
         self.borrowed.append(there.urn)
-
-
-def _get_id_part(reference: str) -> str:
-    """Return the end of a provider reference, `::<id>`."""
-    return reference.removeprefix(get_provider_urn(reference))

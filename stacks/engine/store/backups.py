@@ -68,10 +68,6 @@ class SealedState:
     orphaned_journals: tuple[OrphanedJournal, ...] = ()
     fault: JournalError | None = None
 
-    def list_lost_objects(self) -> list[ResourceState]:
-        """Return the created objects of orphaned journals whose ids are missing in the snapshot."""
-        return _list_lost_objects(self.snapshot, self.orphaned_journals)
-
     def describe_uncertainty(self, where: str) -> str:
         """Describe objects of journals that may be missing in the snapshot, or return ""."""
         if self.fault is not None:
@@ -183,8 +179,7 @@ def add_backup_hint(backend: Backend, project: str, stack: str) -> Iterator[None
     """Add the state's location and the way to restore a backup to errors about a damaged state.
 
     The hint of such an error is replaced. A state of a newer format is not damaged: its error stays
-    as
-    it is.
+    as it is.
     """
     try:
         yield
@@ -325,9 +320,10 @@ def _list_objects(backend: Backend, project: str, stack: str) -> list[ResourceSt
         return []  # the stack was removed after the listing
     if sealed.fault is not None:
         raise sealed.fault
+    lost_objects = _list_lost_objects(sealed.snapshot, sealed.orphaned_journals)
     return [
         entry
-        for entry in (*sealed.snapshot.resources, *sealed.list_lost_objects())
+        for entry in (*sealed.snapshot.resources, *lost_objects)
         if entry.custom and entry.id and not is_provider(entry.type)
         # A pending replacement keeps the entry of the old object, which is deleted already.
         if not entry.external and not entry.pending_replacement

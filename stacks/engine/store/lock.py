@@ -285,7 +285,9 @@ class StackLock:
             # the process id of the dead owner.
             if running and taking is LockAttempt.UNSUPPORTED:
                 raise self._build_in_use_error(running)
-            self._delete_all_files()
+            # With the remains of interrupted writes.
+            names = [entry.name for entry in self._storage.list_entries(self._folder)]
+            self._storage.delete(*names)
         finally:
             self._own.release()
 
@@ -328,11 +330,6 @@ class StackLock:
         except BaseException:
             self.release()
             raise
-
-    def _delete_all_files(self) -> None:
-        """Delete all lock files, with the remains of interrupted writes."""
-        names = [entry.name for entry in self._storage.list_entries(self._folder)]
-        self._storage.delete(*names)
 
     def _read_lock_file(self, name: str) -> LockFile:
         """Return the lock file's content; an unreadable one has a `fault`."""
