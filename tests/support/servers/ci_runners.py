@@ -1,18 +1,20 @@
 """Run the scripts of a CI workflow as GitHub's and GitLab's runners do, in the parts they use."""
 
+import fnmatch
 import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from processes.commands import build_path_with_gpuform
 from processes.limits import LAST_RESORT
 from support.servers.code_host import TOKEN, FakeCodeHost
+from support.servers.github_expressions import fill, format_value, is_met
 
 PASSPHRASE = "the passphrase of a test"
 
@@ -102,7 +104,7 @@ class Runner:
 
     def build_environ(self, more: Mapping[str, str]) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if k in ("PYTHONPATH", "LANG")}
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        path = build_path_with_gpuform()
         home = {"HOME": str(self.work), "PULUMI_HOME": str(self.work / "home")}
         # What the jobs install is found, and not put over the gpuform that is tested.
         dry = {"PIP_DRY_RUN": "1"}
@@ -133,88 +135,200 @@ class GitHubRunner(Runner):
         Needed jobs that have not run for this event count as skipped. WAITING stands for a job
         that waits for an approval, and then runs nothing.
         """
+        workflow = self.read_workflow(commit)
+        results = {
+            name: result for name, result in self.results.items() if result["event"] == event
+        }
+        context = self.build_context(workflow, job, event, commit, pull, results)
+        job_spec = workflow["jobs"][job]
         outputs: dict[str, str] = {}
-        code = self._run_steps(job, event, commit, pull, outputs)
+        if not is_met(job_spec.get("if", "success()"), context):
+            code = -1
+        elif self.waits_for_approval(job_spec):
+            code = WAITING
+        else:
+            code = self.run_steps(workflow, job, context, {}, outputs)
         result = {-1: "skipped", 0: "success"}.get(code, "failure")
         self.results[job] = {"result": result, "outputs": outputs, "event": event}
         return code
 
-    def _run_steps(
+    def read_workflow(self, commit: str) -> Any:
+        """Return the workflow of all jobs at a commit."""
+        command = ["git", "-C", str(self.origin), "show", f"{commit}:.github/workflows/gpuform.yml"]
+        return yaml.safe_load(subprocess.run(command, check=True, capture_output=True).stdout)
+
+    def build_context(
         self,
+        workflow: Any,
         job: str,
         event: str,
         commit: str,
         pull: Mapping[str, Any] | None,
-        job_outputs: dict[str, str],
-    ) -> int:
-        folder = self.clone(commit)
-        workflow = yaml.safe_load((folder / ".github/workflows/gpuform.yml").read_text())
-        job_spec = workflow["jobs"][job]
-        context: dict[str, Any] = {
+        results: Mapping[str, Mapping[str, Any]],
+        *,
+        is_cancelled: bool = False,
+    ) -> dict[str, Any]:
+        """Return the contexts of a job's expressions; `results` are those of the other jobs.
+
+        A job of which nothing is known was skipped.
+        """
+        jobs = workflow["jobs"]
+        needs = list_needs(jobs[job])
+        ancestors = [*needs]
+        for name in ancestors:
+            ancestors += [other for other in list_needs(jobs[name]) if other not in ancestors]
+        skipped = {"result": "skipped"}
+        states = [results.get(name, skipped)["result"] for name in ancestors]
+        return {
+            "commit": commit,
             "github": {
                 "event_name": event,
                 "repository": "o/r",
                 "token": TOKEN,
+                "head_ref": pull["head"].get("ref", "") if pull else "",
                 "event": {"pull_request": {"base": {"sha": self.find_main()}, **pull}}
                 if pull
                 else {"before": self.find_base(commit)},
             },
-            "secrets": self.list_job_secrets(job_spec),
+            "secrets": self.list_job_secrets(jobs[job]),
             "vars": {"PULUMI_BACKEND_URL": self.backend},
-            "needs": {
-                name: result if result["event"] == event else {"result": "skipped"}
-                for name, result in self.results.items()
-            },
+            "needs": {name: results.get(name, skipped) for name in needs},
             "steps": {},
+            "status": {
+                "success": not is_cancelled and all(state == "success" for state in states),
+                "failure": "failure" in states,
+                "cancelled": is_cancelled,
+            },
         }
-        if not _evaluate_github_condition(job_spec.get("if", "True"), context):
-            return -1
-        if self.waits_for_approval(job_spec):
-            return WAITING
+
+    def run_steps(
+        self,
+        workflow: Any,
+        job: str,
+        context: dict[str, Any],
+        artifacts: dict[str, dict[str, bytes]],
+        job_outputs: dict[str, str],
+    ) -> int:
+        """Run the steps of a job in a new clone, and return the exit code of the first that fails.
+
+        `artifacts` are those of the run, with the content of each file by path.
+        """
+        job_spec = workflow["jobs"][job]
+        folder = self.clone(context["commit"])
+        environ = {**self._build_job_environ(context), **fill(workflow["env"], context)}
+        working_directory = folder / workflow["defaults"]["run"]["working-directory"]
+        context["status"] = {"success": True, "failure": False, "cancelled": False}
+        first_code = 0
+        for step in job_spec["steps"]:
+            if not is_met(step.get("if", "success()"), context):
+                continue
+            if "run" in step:
+                code = self._run_script_step(step, folder, working_directory, environ, context)
+            else:
+                code = self._use_action(step, folder, context, artifacts)
+            if code:
+                first_code = first_code or code
+                context["status"] = {"success": False, "failure": True, "cancelled": False}
+        job_outputs |= fill(job_spec.get("outputs", {}), context)
+        return first_code
+
+    def _build_job_environ(self, context: Mapping[str, Any]) -> dict[str, str]:
+        """Return the variables that GitHub sets for all steps of a job."""
+        github, commit = context["github"], context["commit"]
+        pull = github["event"].get("pull_request")
         event_file = self.work / "event.json"
         event_file.write_text(json.dumps({"pull_request": pull} if pull else {}))
         queued = f"refs/heads/gh-readonly-queue/main/pr-{self.code_host.number}-{commit}"
         refs = {"pull_request": f"refs/pull/{self.code_host.number}/merge", "merge_group": queued}
-        environ = {
+        return {
             "GITHUB_ACTIONS": "true",
             "GITHUB_REPOSITORY": "o/r",
             "GITHUB_API_URL": self.code_host.url,
             "GITHUB_EVENT_PATH": str(event_file),
-            "GITHUB_REF": refs.get(event, "refs/heads/main"),
+            "GITHUB_REF": refs.get(github["event_name"], "refs/heads/main"),
             "GITHUB_SHA": commit,
-            "GITHUB_HEAD_REF": pull["head"].get("ref", "") if pull else "",
+            "GITHUB_HEAD_REF": github["head_ref"],
             "GITHUB_RUN_ID": "77",
             "GITHUB_STEP_SUMMARY": str(self.work / "summary.md"),
-            **_substitute_expressions(workflow["env"], context),
         }
-        working_directory = folder / workflow["defaults"]["run"]["working-directory"]
-        for step in job_spec["steps"]:
-            if "if" in step and not _evaluate_github_condition(step["if"], context):
-                continue
-            step_inputs = _substitute_expressions(step.get("with", {}), context)
-            if "run" in step:
-                step_file = self.work / f"outputs{self._jobs}-{step.get('id')}"
-                step_file.touch()
-                more = environ | _substitute_expressions(step.get("env", {}), context)
-                more["GITHUB_OUTPUT"] = str(step_file)
-                step_folder = folder / step.get("working-directory", working_directory)
-                if code := self.run_script(step["run"], step_folder, more):
-                    return code
-                lines = step_file.read_text().splitlines()
-                step_outputs = dict(line.split("=", 1) for line in lines)
-                context["steps"][step.get("id")] = {"outputs": step_outputs}
-            elif "upload-artifact" in step["uses"]:
-                content = (folder / step_inputs["path"]).read_bytes()
-                self.code_host.add_artifact(
-                    step_inputs["name"], pull["head"]["sha"] if pull else "", content
-                )
-            else:
-                assert step["uses"].partition("@")[0] in (
-                    "actions/checkout",
-                    "actions/setup-python",
-                )
-        job_outputs |= _substitute_expressions(job_spec.get("outputs", {}), context)
+
+    def _run_script_step(
+        self,
+        step: Mapping[str, Any],
+        folder: Path,
+        working_directory: Path,
+        environ: Mapping[str, str],
+        context: dict[str, Any],
+    ) -> int:
+        """Run the script of a step, add the step's outputs to `context`, and return the code."""
+        step_file = self.work / f"outputs{self._jobs}-{step.get('id')}"
+        step_file.touch()
+        own = {name: format_value(it) for name, it in fill(step.get("env", {}), context).items()}
+        step_folder = folder / step.get("working-directory", working_directory)
+        more = {**environ, **own, "GITHUB_OUTPUT": str(step_file)}
+        code = self.run_script(step["run"], step_folder, more)
+        outputs = dict(line.split("=", 1) for line in step_file.read_text().splitlines())
+        context["steps"][step.get("id")] = {"outputs": outputs}
+        return code
+
+    def _use_action(
+        self,
+        step: Mapping[str, Any],
+        folder: Path,
+        context: Mapping[str, Any],
+        artifacts: dict[str, dict[str, bytes]],
+    ) -> int:
+        """Do what an action of the workflows does, and return the exit code."""
+        inputs = fill(step.get("with", {}), context)
+        action = step["uses"].partition("@")[0]
+        if action == "actions/upload-artifact":
+            return self._upload(inputs, folder, context, artifacts)
+        if action == "actions/download-artifact":
+            assert inputs["merge-multiple"] is True
+            for name in fnmatch.filter(sorted(artifacts), inputs["pattern"]):
+                for path, content in artifacts[name].items():
+                    file = folder / inputs["path"] / path
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(content)
+        elif action == "actions/checkout" and inputs.get("fetch-depth") != 0:
+            # Without the history, the job knows no other branch.
+            command = ["git", "-C", str(folder), "remote", "remove", "origin"]
+            subprocess.run(command, check=True, env=self.build_environ({}))
+        else:
+            assert action in ("actions/checkout", "actions/setup-python")
         return 0
+
+    def _upload(
+        self,
+        inputs: Mapping[str, Any],
+        folder: Path,
+        context: Mapping[str, Any],
+        artifacts: dict[str, dict[str, bytes]],
+    ) -> int:
+        """Keep files as an artifact of the run, and a plan where `fetch-plan` looks for it."""
+        path, name = folder / inputs["path"], inputs["name"]
+        listed = sorted(path.rglob("*")) if path.is_dir() else [path]
+        root = path if path.is_dir() else path.parent
+        files = {
+            file.relative_to(root).as_posix(): file.read_bytes()
+            for file in listed
+            if file.is_file() and not any(part.startswith(".") for part in file.parts[-2:])
+        }
+        if not files or (name in artifacts and not inputs.get("overwrite")):
+            self.output.append(f"cannot upload {name}: no file, or an artifact of this name")
+            return 1
+        artifacts[name] = files
+        if [*files] == ["plan.json"]:
+            pull = context["github"]["event"].get("pull_request")
+            head = pull["head"]["sha"] if pull else ""
+            self.code_host.add_artifact(name, head, files["plan.json"])
+        return 0
+
+
+def list_needs(job_spec: Mapping[str, Any]) -> list[str]:
+    """Return the names of the jobs that a job of GitHub's needs."""
+    needs = job_spec.get("needs", [])
+    return [needs] if isinstance(needs, str) else list(needs)
 
 
 @dataclass
@@ -277,37 +391,6 @@ class GitLabRunner(Runner):
                 {"id": self._jobs, "jobs": [{**ended_job, "files": files}]}
             )
         return code
-
-
-def _substitute_expressions(
-    values: Mapping[str, Any], context: Mapping[str, Any]
-) -> dict[str, str]:
-    """Return the values with each `${{ name }}` replaced; a name without a value becomes empty."""
-
-    def value(names: re.Match[str]) -> str:
-        found = (_look_up(name, context) for name in names[1].split(" || "))
-        return str(next(filter(None, found), ""))
-
-    return {k: re.sub(r"\$\{\{ ([\w.| -]+) \}\}", value, str(v)) for k, v in values.items()}
-
-
-def _look_up(name: str, context: Mapping[str, Any]) -> Any:
-    value: Any = context
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
-def _evaluate_github_condition(condition: str, context: Mapping[str, Any]) -> bool:
-    """Evaluate a condition of GitHub's, of names, texts, ==, && and ||."""
-    expression = condition.removeprefix("${{").removesuffix("}}").strip()
-    expression = re.sub(r"always\(\)|!(cancelled|failure)\(\)", "True", expression)
-    expression = re.sub(
-        r"'[^']*'|\b(?:github|needs|steps)[\w.-]+",
-        lambda m: m[0] if m[0].startswith("'") else repr(_look_up(m[0], context)),
-        expression,
-    )
-    return bool(eval(expression.replace("&&", "and").replace("||", "or")))
 
 
 def _evaluate_gitlab_rule(condition: str, environ: Mapping[str, str]) -> bool:
