@@ -235,7 +235,7 @@ def assert_nothing_secret(runner: GitHubRunner, text: str) -> None:
 
 
 def find_last_clone(runner: GitHubRunner) -> Path:
-    return max(runner.work.glob("job*/plan.json"), key=lambda path: path.stat().st_mtime).parent
+    return max(runner.work.glob("job*/*/plan.json"), key=lambda path: path.stat().st_mtime).parent
 
 
 def list_volumes(emulator: Server) -> list[object]:

@@ -48,7 +48,8 @@ class Runner:
 
     def clone(self, commit: str) -> Path:
         self._jobs += 1
-        folder = self.work / f"job{self._jobs}"
+        # The name of the folder is in plans: it is that of the repository on every machine.
+        folder = self.work / f"job{self._jobs}" / self.origin.name
         for command in (
             ["git", "clone", "-q", str(self.origin), str(folder)],
             ["git", "-C", str(folder), "checkout", "-q", commit],
