@@ -162,13 +162,17 @@ class WireList(WireModel):
         return {**{key: value for key, value in data.items() if value is not None}, **empty_lists}
 
 
-class OutputModel(BaseModel):
+class OutputPart(BaseModel):
+    """Base of the objects in outputs."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+
+class OutputModel(OutputPart):
     """Base of the models of a resource's outputs beside its repeated inputs.
 
     ``ready`` alone decides.
     """
-
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     ready: bool = Field(description="Whether the resource is usable now.")
     not_ready_reason: str | None = optional_field(

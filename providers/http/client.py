@@ -29,6 +29,7 @@ from gpuform.providers.errors import (
     ApiError,
     ForeignAnswer,
     GpuformError,
+    MissingCredentials,
     RateLimited,
     ServerError,
     UnknownOutcome,
@@ -505,6 +506,29 @@ class Clients(Generic[C]):
             if (key, transport) not in self._clients:
                 self._clients[key, transport] = create_client(transport)
             return self._clients[key, transport]
+
+
+def build_bearer_headers(
+    key: str | None, *, platform: str, variable: str, config: str
+) -> Mapping[str, str]:
+    """Build the headers of requests with an API key.
+
+    Args:
+        key: the API key.
+        platform: the platform as people call it; its page of the documentation has this name.
+        variable: the environment variable for the key.
+        config: the key in a stack's configuration.
+
+    Raises:
+        MissingCredentials: there is no key.
+    """
+    if not key:
+        raise MissingCredentials(
+            f"the API key for {platform} is missing. Set {variable}",
+            hint=f"or store it with the stack: gpuform config set --secret {config}",
+            page=f"start/{platform.lower()}",
+        )
+    return {"Authorization": f"Bearer {key}", "Accept": "application/json"}
 
 
 def append_path(url: str, path: str) -> str:

@@ -8,15 +8,19 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from gpuform.providers.context import find_mounted_transport, get_run_context, get_trust
-from gpuform.providers.errors import ApiError, Conflict
+from gpuform.providers.errors import ApiError, Conflict, ServerError
 from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, build_path
 from gpuform.providers.kubernetes.kubeconfig import KubernetesAccess, load_access
 
 if TYPE_CHECKING:
     import httpx
+
+Model = TypeVar("Model", bound=BaseModel)
 
 KubernetesObject = Mapping[str, Any]
 """An object of the API: JSON with apiVersion, kind and metadata."""
@@ -340,6 +344,19 @@ def get_kubernetes_client(
     """
     access = _load_access(kubeconfig, cluster)
     return _create_client(access, cluster, secrets, find_mounted_transport(access.server))
+
+
+def parse_object(model: type[Model], body: KubernetesObject, path: str) -> Model:
+    """Parse the answer to a GET of `path`. Raises ServerError for an answer of another form."""
+    try:
+        return model.model_validate(body)
+    except ValidationError:
+        raise ServerError(
+            f"Kubernetes: GET {path} answered in an unexpected form",
+            method="GET",
+            path=path,
+            status=200,
+        ) from None
 
 
 _load_access = lru_cache(maxsize=256)(load_access)

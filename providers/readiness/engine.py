@@ -13,9 +13,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gpuform.providers.certifying import UnreadableResult
-from gpuform.providers.errors import Conflict, GpuformError, NotFound, ServerError
+from gpuform.providers.errors import Conflict, GpuformError, NotFound
 from gpuform.providers.http import build_path
-from gpuform.providers.kubernetes.client import KubernetesClient, KubernetesObject
+from gpuform.providers.kubernetes.client import KubernetesClient, KubernetesObject, parse_object
 from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.readiness_wire import Certification, Measurement, Workflow
 
@@ -54,7 +54,7 @@ class ReadinessEngine:
         """
         path = self._get_path(name)
         try:
-            return _parse_certification(self.kubernetes.get_object(path), path)
+            return parse_object(Certification, self.kubernetes.get_object(path), path)
         except NotFound:
             return None
 
@@ -215,16 +215,3 @@ def _build_category(category: CategoryInputs) -> dict[str, Any]:
         options["thresholds"] = {category.measured_metric: f"value >= {category.required:.12g}"}
     body: dict[str, Any] = {"domain": category.domain, "variant": category.variant}
     return {**body, "options": options} if options else body
-
-
-def _parse_certification(body: KubernetesObject, path: str) -> Certification:
-    """Return the certification in an answer from `path`. Raises ServerError for another form."""
-    try:
-        return Certification.model_validate(body)
-    except ValidationError:
-        raise ServerError(
-            f"Kubernetes: GET {path} answered in an unexpected form",
-            method="GET",
-            path=path,
-            status=200,
-        ) from None

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuform.providers.context import PollSchedule, get_current_context
-from gpuform.providers.errors import MissingCredentials, ServerError
+from gpuform.providers.errors import ServerError
 from gpuform.providers.http import (
     ApiClient,
     Clients,
@@ -25,6 +25,7 @@ from gpuform.providers.http import (
     ProbeAnswer,
     Retry,
     append_path,
+    build_bearer_headers,
     build_path,
 )
 from gpuform.providers.operations import Settings
@@ -139,7 +140,13 @@ class TensorOneClient:
                 hint_of=_find_hint,
                 says_gone=lambda body: body.get("error") == NOT_FOUND_CODE,
             ),
-            headers=self._build_headers,
+            headers=partial(
+                build_bearer_headers,
+                key,
+                platform="TensorOne",
+                variable=KEY_VARIABLE,
+                config=KEY_CONFIG,
+            ),
             sign=self._rate_limits.wait_for_turn,
             on_answer=self._rate_limits.record_answer,
             transport=transport,
@@ -298,20 +305,6 @@ class TensorOneClient:
                 status=200,
             )
         return answer
-
-    def _build_headers(self) -> Mapping[str, str]:
-        """Build the headers of a request, with the key.
-
-        Raises:
-            MissingCredentials: there is no key.
-        """
-        if not self._key:
-            raise MissingCredentials(
-                f"the API key for TensorOne is missing. Set {KEY_VARIABLE}",
-                hint=f"or store it with the stack: gpuform config set --secret {KEY_CONFIG}",
-                page="start/tensorone",
-            )
-        return {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
 
 
 def get_base_url(settings: Settings) -> str:

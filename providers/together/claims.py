@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
-from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady, ServerError
+from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady
 from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import (
     KubernetesClient,
     KubernetesObject,
     get_kubernetes_client,
+    parse_object,
 )
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import decode_kube_config
@@ -107,7 +106,7 @@ class ClusterClaims:
             )
         except NotFound:
             return None
-        return _parse_claim(raw_claim, "GET", _build_claim_path(claim_id))
+        return parse_object(Claim, raw_claim, _build_claim_path(claim_id))
 
     def create(self, claim_id: KubernetesObjectId, body: KubernetesObject) -> None:
         """Send the request to create a claim, once.
@@ -205,23 +204,6 @@ def _build_claims_path(claim_id: KubernetesObjectId) -> str:
 def _build_claim_path(claim_id: KubernetesObjectId) -> str:
     """Return the API path of the claim itself."""
     return _build_claims_path(claim_id) + build_path(claim_id.name)
-
-
-def _parse_claim(body: KubernetesObject, method: str, path: str) -> Claim:
-    """Parse a claim; `method` and `path` are for the error.
-
-    Raises:
-        ServerError: the answer does not have the form of a claim.
-    """
-    try:
-        return Claim.model_validate(body)
-    except ValidationError:
-        raise ServerError(
-            f"Kubernetes: {method} {path} answered in an unexpected form",
-            method=method,
-            path=path,
-            status=200,
-        ) from None
 
 
 def _has_ended(pod: Mapping[str, Any]) -> bool:

@@ -15,7 +15,6 @@ from gpuform.providers.errors import (
     Conflict,
     GpuformError,
     InvalidRequest,
-    MissingCredentials,
     NotFound,
     NotReady,
     PermissionDenied,
@@ -28,6 +27,7 @@ from gpuform.providers.http import (
     ProbeAnswer,
     Retry,
     append_path,
+    build_bearer_headers,
     build_path,
     send_probe,
 )
@@ -77,7 +77,13 @@ class TogetherClient:
                 is_capacity=is_out_of_stock,
                 says_gone=is_together_error,
             ),
-            headers=self._build_headers,
+            headers=partial(
+                build_bearer_headers,
+                key,
+                platform="Together",
+                variable=KEY_VARIABLE,
+                config=KEY_CONFIG,
+            ),
             transport=transport,
         )
         self._lock, self._role_lock = threading.Lock(), threading.Lock()
@@ -340,20 +346,6 @@ class TogetherClient:
     def close(self) -> None:
         """Close the connections; a later request opens new ones."""
         self._api.close()
-
-    def _build_headers(self) -> Mapping[str, str]:
-        """Build the headers of a request, with the key.
-
-        Raises:
-            MissingCredentials: there is no key.
-        """
-        if not self._key:
-            raise MissingCredentials(
-                f"the API key for Together is missing. Set {KEY_VARIABLE}",
-                hint=f"or store it with the stack: gpuform config set --secret {KEY_CONFIG}",
-                page="start/together",
-            )
-        return {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
 
 
 def is_out_of_stock(status: int, message: str) -> bool:

@@ -7,7 +7,7 @@ cluster_id or node_id. Facts are from the AIOS registry reference, 'Clusters reg
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from gpuform.schemas.aios.parts import (
     ClusterMetadataInputs,
@@ -22,7 +22,15 @@ from gpuform.schemas.aios.parts import (
     complete_node,
     find_total_problems,
 )
-from gpuform.schemas.models import Id, InputModel, Line, OutputModel, Problem, optional_field
+from gpuform.schemas.models import (
+    Id,
+    InputModel,
+    Line,
+    OutputModel,
+    OutputPart,
+    Problem,
+    optional_field,
+)
 from gpuform.schemas.policies.drain import ScheduledDrainInputs
 from gpuform.schemas.rules import Default, Immutable, Local, ReferenceTo, Unordered, WriteOnly
 
@@ -195,11 +203,7 @@ def _find_repeated_nodes(values: Mapping[str, Any]) -> Iterator[Problem]:
             known_ids.add(id_)
 
 
-class _OutputPart(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class UrlMapOutputs(_OutputPart):
+class UrlMapOutputs(OutputPart):
     """The addresses of the cluster's services."""
 
     controller_service: str | None = optional_field("URL of the controller.")
@@ -209,7 +213,7 @@ class UrlMapOutputs(_OutputPart):
     parameter_updater: str | None = optional_field("URL for changes of parameters.")
 
 
-class TotalsOutputs(_OutputPart):
+class TotalsOutputs(OutputPart):
     """The totals in a record, whoever wrote them. Sizes are in MB, bandwidths in MB/s."""
 
     nodes: float | None = optional_field("Nodes.")

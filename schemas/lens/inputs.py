@@ -7,9 +7,9 @@ rates, sizes and the hottest GPUs, which are computed.
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gpuform.schemas.models import InputModel, OutputModel, Problem, optional_field
+from gpuform.schemas.models import InputModel, OutputModel, OutputPart, Problem, optional_field
 from gpuform.schemas.rules import Default, Local
 
 DEFAULT_WAIT_MINUTES = 30
@@ -142,10 +142,8 @@ class HealthGateInputs(InputModel):
             yield Problem("condition", f"is empty: declare bounds of at least one of {names}")
 
 
-class SeenOutputs(BaseModel):
+class SeenOutputs(OutputPart):
     """The numbers of the overview and the heatmap. Rates are from 0 to 1."""
-
-    model_config = ConfigDict(frozen=True)
 
     total_nodes: int | None = optional_field("GPU nodes.")
     healthy_nodes: int | None = optional_field("Healthy nodes.")

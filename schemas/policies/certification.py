@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from gpuform.schemas.models import (
     DEFAULT_NAMESPACE,
     InputModel,
     Namespace,
     OutputModel,
+    OutputPart,
     Problem,
     optional_field,
 )
@@ -280,11 +281,7 @@ class CertificationPolicy(InputModel):
             yield Problem("folder", reason)
 
 
-class _OutputPart(BaseModel):
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
-
-
-class CategoryResult(_OutputPart):
+class CategoryResult(OutputPart):
     """The result of one job of a category."""
 
     category: str = Field(description="Domain and variant of the category.")
@@ -296,7 +293,7 @@ class CategoryResult(_OutputPart):
     at: str = Field(default="", description="When the test ended, in UTC; empty: unknown.")
 
 
-class NodeEvidence(_OutputPart):
+class NodeEvidence(OutputPart):
     """The tests that one node has passed."""
 
     node: str = Field(description="Name of the node.")
@@ -308,7 +305,7 @@ class NodeEvidence(_OutputPart):
     at: str = Field(default="", description="When the node passed, in UTC.")
 
 
-class NodeFailure(_OutputPart):
+class NodeFailure(OutputPart):
     """A node that has not passed a test."""
 
     node: str = Field(description="Name of the node.")
@@ -322,7 +319,7 @@ class NodeFailure(_OutputPart):
     at: str = Field(default="", description="When the node failed, in UTC.")
 
 
-class Gap(_OutputPart):
+class Gap(OutputPart):
     """A node that the evidence does not cover."""
 
     node: str = Field(description="Name of the node.")

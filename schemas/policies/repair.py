@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
-from gpuform.schemas.models import InputModel, Problem, optional_field
+from gpuform.schemas.models import InputModel, OutputPart, Problem, optional_field
 from gpuform.schemas.policies.lifetime import parse_duration
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
@@ -204,11 +204,7 @@ WITHDRAWALS: Final = (REJECT, CANCEL)
 """Modes of a requested repair that end the platform's open repair of a node before its run."""
 
 
-class _FaultModel(BaseModel):
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
-
-
-class NodeFault(_FaultModel):
+class NodeFault(OutputPart):
     """A broken node, as last observed."""
 
     node: str = Field(description="Name of the node on the platform.")
@@ -228,7 +224,7 @@ class NodeFault(_FaultModel):
     rule: str = Field(default="", description="The rule for the evidence, if there is one.")
 
 
-class NodeRepair(_FaultModel):
+class NodeRepair(OutputPart):
     """A node that a plan repairs, and why."""
 
     node: str = Field(description="Name of the node on the platform.")

@@ -11,16 +11,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gpuform.schemas.models import OutputModel, optional_field
+from gpuform.schemas.models import OutputModel, OutputPart, optional_field
 from gpuform.schemas.policies.repair import NodeFault
 
 
-class NodeOutputs(BaseModel):
+class NodeOutputs(OutputPart):
     """A node of a pool as the platform reports it."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(description="Id of the node.")
     gpu_node_name: str = Field(description="Name of the node.")
@@ -61,10 +59,8 @@ class NodeOutputs(BaseModel):
     )
 
 
-class NewerImageOutputs(BaseModel):
+class NewerImageOutputs(OutputPart):
     """An image that is newer than the declared one."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(description="Id of the image, as image_id takes it.")
     name: str = Field(default="", description="Name of the image.")
@@ -128,10 +124,8 @@ class GpuNodeOutputs(OutputModel):
     )
 
 
-class MemberOutputs(BaseModel):
+class MemberOutputs(OutputPart):
     """A node in a fabric."""
-
-    model_config = ConfigDict(frozen=True)
 
     gpu_node_id: str = Field(description="Id of the node.")
     gpu_node_name: str = Field(description="Name of the node.")

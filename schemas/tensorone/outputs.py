@@ -14,34 +14,30 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gpuform.schemas.models import OutputModel, optional_field
+from gpuform.schemas.models import OutputModel, OutputPart, optional_field
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.resource_facts import Credit, CreditState
 from gpuform.schemas.rules import Secret
 from gpuform.schemas.tensorone.wire import AutoTerminate, Cluster, Cost
 
 
-class _OutputPart(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class AlertOutputs(_OutputPart):
+class AlertOutputs(OutputPart):
     type: str | None = optional_field("Kind of the alert, such as high_gpu_utilization.")
     severity: str | None = optional_field("Severity of the alert, as the platform reports it.")
     message: str | None = optional_field("The message of the alert.")
     triggered_at: str | None = optional_field("When the alert began.")
 
 
-class SnapshotOutputs(_OutputPart):
+class SnapshotOutputs(OutputPart):
     id: str = Field(description="Id of the snapshot, for restore_snapshot.")
     name: str | None = optional_field("Name of the snapshot.")
     size_gb: float | None = optional_field("Size of the snapshot.")
     created_at: str | None = optional_field("When the snapshot was created.")
 
 
-class FirewallRuleOutputs(_OutputPart):
+class FirewallRuleOutputs(OutputPart):
     direction: str | None = optional_field("Direction: inbound or outbound.")
     protocol: str | None = optional_field("Protocol, such as tcp.")
     port_range: str | None = optional_field("A port, or two with a hyphen.")
@@ -49,7 +45,7 @@ class FirewallRuleOutputs(_OutputPart):
     description: str | None = optional_field("Purpose of the rule.")
 
 
-class VolumeOutputs(_OutputPart):
+class VolumeOutputs(OutputPart):
     name: str | None = optional_field("Name of the volume.")
     mount_path: str | None = optional_field("Where the volume is mounted.")
     size_gb: float | None = optional_field("Size of the volume.")
@@ -57,7 +53,7 @@ class VolumeOutputs(_OutputPart):
     encrypted: bool | None = optional_field("Whether the volume is encrypted.")
 
 
-class CostBreakdownOutputs(_OutputPart):
+class CostBreakdownOutputs(OutputPart):
     gpu_cost: float | None = optional_field("Cost of the GPUs.")
     cpu_cost: float | None = optional_field("Cost of the processor cores.")
     memory_cost: float | None = optional_field("Cost of the memory.")
@@ -65,7 +61,7 @@ class CostBreakdownOutputs(_OutputPart):
     network_cost: float | None = optional_field("Cost of the network.")
 
 
-class SshConnectionOutputs(_OutputPart):
+class SshConnectionOutputs(OutputPart):
     host: str = Field(description="Host to log in to.")
     port: int = Field(default=22, description="Port of the host's SSH server.")
     username: str | None = optional_field("User who logs in.")

@@ -9,19 +9,15 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from gpuform.schemas.models import OutputModel, optional_field
+from gpuform.schemas.models import OutputModel, OutputPart, optional_field
 from gpuform.schemas.policies.certification import CategoryResult
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.rules import Secret
 
 
-class _OutputPart(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ControlPlaneNodeOutputs(_OutputPart):
+class ControlPlaneNodeOutputs(OutputPart):
     node_id: str = Field(description="Id of the node.")
     host_name: str = Field(description="Host name of the node.")
     status: str = Field(description="Status of the node, as the platform reports it.")
@@ -29,7 +25,7 @@ class ControlPlaneNodeOutputs(_OutputPart):
     public_ipv4: str | None = optional_field("Public address of the node.")
 
 
-class RemediationOutputs(_OutputPart):
+class RemediationOutputs(OutputPart):
     id: str = Field(description="Id of the repair.")
     mode: str = Field(description="Mode of the repair, such as HOST_AWARE.")
     state: str = Field(description="Progress of the repair, such as PENDING_APPROVAL or SUCCEEDED.")
@@ -42,7 +38,7 @@ class RemediationOutputs(_OutputPart):
     ended_at: str | None = optional_field("When the repair ended.")
 
 
-class GpuWorkerNodeOutputs(_OutputPart):
+class GpuWorkerNodeOutputs(OutputPart):
     node_id: str = Field(description="Id of the node.")
     host_name: str = Field(
         description="Host name of the node; also `HOST-NAME.cloud.together.ai` for SSH."
@@ -71,14 +67,14 @@ class GpuWorkerNodeOutputs(_OutputPart):
     )
 
 
-class NodeEventOutputs(_OutputPart):
+class NodeEventOutputs(OutputPart):
     node_id: str = Field(description="Id of the node.")
     reason: str = Field(description="What happened, such as TogetherPreempted.")
     message: str = Field(default="", description="What happened, in the platform's words.")
     at: str = Field(default="", description="When it happened.")
 
 
-class AttachedVolumeOutputs(_OutputPart):
+class AttachedVolumeOutputs(OutputPart):
     volume_id: str = Field(description="Id of the volume.")
     volume_name: str = Field(description="Name for Kubernetes claims.")
     size_tib: int = Field(description="Size in TiB.")
