@@ -461,8 +461,16 @@ def list_stacks_checklist(
     """List what people have to create at the code host and the clouds for all stacks."""
     branch = settings.branch
     is_github = settings.code_host == "github"
-    scope = "secrets" if is_github else "masked variables with the scope"
     noun = "secret" if is_github else "secret variable"
+    reading_scope, writing_scope = "secrets of these two", "secrets of the next ones"
+    shared = "PULUMI_CONFIG_PASSPHRASE"
+    if not is_github:
+        # A job of any branch may name any environment of GitLab's.
+        reading_scope = (
+            f"masked variables with the scope of these two, those of {WATCH_ENVIRONMENT} protected"
+        )
+        writing_scope = "masked, protected variables with the scope of the next ones"
+        shared = "PULUMI_CONFIG_PASSPHRASE, GITLAB_TOKEN"
     read_only_keys = ", ".join(list_read_only_keys(settings.clouds))
     applying = [
         f"environment {environment.name}: only the branch {branch} may use it; "
@@ -473,8 +481,8 @@ def list_stacks_checklist(
     text = f"""\
 environment {PLAN_ENVIRONMENT}: people approve its jobs, unless all who push may read all secrets
 environment {WATCH_ENVIRONMENT}: only the branch {branch} may use it, without an approval
-{scope} of these two: PULUMI_CONFIG_PASSPHRASE, and those you use of {read_only_keys}
-{scope} of the next ones: PULUMI_CONFIG_PASSPHRASE, and the same keys without _READ_ONLY
+{reading_scope}: {shared}, and those you use of {read_only_keys}
+{writing_scope}: {shared}, and the same keys without _READ_ONLY
 no {noun} outside of an environment: the workflows of any branch could read it"""
     return [
         *text.splitlines(),

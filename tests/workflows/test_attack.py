@@ -4,17 +4,20 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from processes.commands import build_path_with_gpuform
 from support.servers.ci_runners import PASSPHRASE, WAITING, GitHubRunner
-from support.servers.code_host import serve_code_host
+from support.servers.code_host import TOKEN, serve_code_host
+from support.servers.gitlab_pipelines import GitLabProject, Variable
 
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.emulator.together import MEMBER_KEY
 from gpuform.stacks.ci_identities import Clouds
 from gpuform.stacks.ci_stacks import render_stacks_workflows
-from gpuform.stacks.ci_workflows import Repository, WorkflowSettings
+from gpuform.stacks.ci_workflows import Repository, WorkflowSettings, render_workflows
 from gpuform.stacks.new_project import write_files
 
 STACKS = """\
@@ -63,10 +66,8 @@ def emulator() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def runner(tmp_path: Path, emulator: Server) -> Iterator[GitHubRunner]:
-    """Yield a runner for a repository with two projects, whose secrets are in environments."""
-    root = tmp_path / "repository"
+def create_repository(root: Path, settings: WorkflowSettings) -> None:
+    """Write a repository with two projects, their gates and the workflows of all stacks."""
     for name in ("network", "cluster"):
         (root / name).mkdir(parents=True)
         (root / name / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
@@ -75,10 +76,16 @@ def runner(tmp_path: Path, emulator: Server) -> Iterator[GitHubRunner]:
     (root / "network/policies.py").write_text(POLICY)
     (root / "stacks.yaml").write_text(STACKS + STACKS_GATES)
     git(root, "init", "-q", "-b", "main")
-    settings = WorkflowSettings("github", "prod", "main", Clouds(), every_stack=True)
     write_files(root, render_stacks_workflows(Repository(root, root), settings), force=False)
     (root / "requirements.txt").write_text("# gpuform is there already\n")
 
+
+@pytest.fixture
+def runner(tmp_path: Path, emulator: Server) -> Iterator[GitHubRunner]:
+    """Yield a runner for a repository with two projects, whose secrets are in environments."""
+    root = tmp_path / "repository"
+    settings = WorkflowSettings("github", "prod", "main", Clouds(), every_stack=True)
+    create_repository(root, settings)
     variables = environment(emulator.url)
     writing = {
         "TOGETHER_API_KEY": variables["TOGETHER_API_KEY"],
@@ -247,3 +254,183 @@ def list_volumes(emulator: Server) -> list[object]:
         verify=False,
     )
     return list(listed.json()["volumes"])
+
+
+READING, APPLYING = ("gpuform-plan", "gpuform-watch"), ("gpuform-dev", "gpuform-prod")
+PIP_OF_LOCAL_PACKAGES = """\
+#!/bin/sh
+# Runs the build backends of local packages alone, as an installation does.
+[ "$2" = pip ] || exec python3 "$@"
+file=$(echo "$@" | sed 's/.* //')
+for name in $(grep '^[.]/' "$file"); do (cd "$name" && python3 backend.py); done
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, emulator: Server, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Yield a project of GitLab whose variables are set as the checklist says.
+
+    The parameter is the number of runners of the workflows.
+    """
+    root, work, programs = tmp_path / "repository", tmp_path / "work", tmp_path / "programs"
+    for folder in (work, programs, tmp_path / "backend"):
+        folder.mkdir()
+    (programs / "python").write_text(PIP_OF_LOCAL_PACKAGES)
+    (programs / "python").chmod(0o755)
+    settings = WorkflowSettings(
+        "gitlab", "prod", "main", Clouds(), every_stack=True, runners=request.param
+    )
+    create_repository(root, settings)
+    variables = environment(emulator.url)
+    outside = {k: v for k, v in variables.items() if k in ("TOGETHER_BASE_URL", "GPUFORM_CLOCK")}
+    outside["PATH"] = f"{programs}:{build_path_with_gpuform()}"
+    key, backend = variables["TOGETHER_API_KEY"], f"file://{tmp_path / 'backend'}"
+    with serve_code_host() as code_host:
+        project = GitLabProject(root, work, code_host, outside, {}, "")
+        project.settings = [Variable("PULUMI_BACKEND_URL", backend)]
+        for scope in READING + APPLYING:
+            kept = {"GITLAB_TOKEN": TOKEN, "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE}
+            is_reading = scope in READING
+            name = "TOGETHER_API_KEY_READ_ONLY" if is_reading else "TOGETHER_API_KEY"
+            kept[name] = MEMBER_KEY if is_reading else key
+            is_protected = scope != "gpuform-plan"
+            project.settings += [Variable(*it, scope, is_protected) for it in kept.items()]
+        project.unapproved = {"gpuform-plan"}
+        own = project.list_variables({"environment": "gpuform-dev"}, is_protected=True)
+        assert project.run_script("gpuform stack init --all", root, own) == 0, project.output
+        commit_all(root, "Begin")
+        yield project
+
+
+def add_thieves(root: Path, file: str) -> None:
+    """Add a job for each environment, and one without any, that steals its variables."""
+    text = (root / file).read_text()
+    for name in ("", *(it for it in READING + APPLYING if it != "gpuform-plan")):
+        text += f"""
+steal-{name or "nothing"}:
+  stage: {"result" if "waves" in file else "plan"}
+  rules: [{{if: $CI_MERGE_REQUEST_IID}}]
+  needs: []
+  before_script: []
+  script: ['env >> "$HOME/stolen"']
+  {f"environment: {name}" if name else ""}
+"""
+    (root / file).write_text(text)
+
+
+def list_secrets(project: GitLabProject) -> set[str]:
+    return {it.value for it in project.settings if it.name != "PULUMI_BACKEND_URL"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
+@pytest.mark.parametrize("project", [2], indirect=True, ids=["many-runners"])
+def test_a_hostile_branch_in_a_pipeline_of_gitlab_reads_no_secret_and_passes_no_gate(
+    project: GitLabProject, emulator: Server
+) -> None:
+    root, stolen = project.origin, project.work / "stolen"
+    hostile = commit_attack(root)
+
+    # Nobody has approved the environment of plans: requirements run, without a secret.
+    pipeline = project.start_merge_request(hostile, "hostile")
+    assert pipeline.statuses == {"gpuform-waves": "success", "gpuform-plan-waves": "running"}
+    assert pipeline.children["gpuform-plan-waves"].statuses["gpuform-plan-1-1"] == "manual"
+    assert "requirements [" in stolen.read_text()
+    assert "program [" not in stolen.read_text()
+
+    # Jobs of its own get nothing either: variables with the scope of an environment are protected.
+    files = (".gitlab-ci.yml", ".gitlab/gpuform-waves.yml")
+    for file in files:
+        add_thieves(root, file)
+    pipeline = project.start_merge_request(commit_all(root, "Add jobs"), "hostile")
+    child = pipeline.children["gpuform-plan-waves"]
+    for statuses in (pipeline.statuses, child.statuses):
+        thieves = [status for name, status in statuses.items() if name.startswith("steal-")]
+        assert thieves == ["success"] * 4
+    assert "PULUMI_BACKEND_URL" in stolen.read_text()
+    assert not [secret for secret in list_secrets(project) if secret in stolen.read_text()]
+    git(root, "checkout", "-q", hostile, "--", *files)
+    restored = commit_all(root, "Restore")
+
+    # With an approval, by mistake, it sees keys that read, and the gates of the base stop it.
+    project.unapproved.clear()
+    pipeline = project.start_merge_request(restored, "hostile")
+    child = pipeline.children["gpuform-plan-waves"]
+    assert pipeline.status == "failed"
+    assert child.statuses["gpuform-plan"] == "failed", project.output[-1]
+    assert "program [" in stolen.read_text(), "the branch's code has run"
+    assert MEMBER_KEY in stolen.read_text()
+    assert environment(emulator.url)["TOGETHER_API_KEY"] not in stolen.read_text()
+    (comment,) = project.code_host.comments
+    assert "This change removes or weakens gates, in 3 ways" in comment["body"].partition("##")[0]
+
+    # Merged all the same, it has no plan, and where it had one, the gates stop the apply.
+    plan = (max(project.work.glob("job*/*/plan.json"), key=os.path.getmtime)).read_bytes()
+    git(root, "checkout", "-q", "main")
+    git(root, "merge", "-q", "--no-ff", "-m", "Merge", "hostile")
+    merge = git(root, "rev-parse", "HEAD")
+    project.code_host.merged[merge] = restored
+    pipeline = project.start_push(merge)
+    assert pipeline.statuses["gpuform-reviewed"] == "failed"
+    child.statuses["gpuform-plan"], child.files["gpuform-plan"] = "success", {"plan.json": plan}
+    child.write_record()
+    assert pipeline.run() == "failed"
+    assert pipeline.children["gpuform-apply-dev"].statuses["gpuform-apply-dev-1-1"] == "failed"
+    assert "gate region: stops the plan" in "".join(project.output)
+    assert list_volumes(emulator) == []
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
+@pytest.mark.parametrize("project", [None], indirect=True, ids=["one-runner"])
+def test_a_hostile_branch_is_stopped_in_the_one_plan_job_of_gitlab(project: GitLabProject) -> None:
+    root, stolen = project.origin, project.work / "stolen"
+    hostile = commit_attack(root)
+    pipeline = project.start_merge_request(hostile, "hostile")
+    assert pipeline.statuses == {"gpuform-plan": "manual", "gpuform-fresh": "skipped"}
+    assert not stolen.exists()
+    add_thieves(root, ".gitlab-ci.yml")
+    project.start_merge_request(commit_all(root, "Add jobs"), "hostile")
+    assert "PULUMI_BACKEND_URL" in stolen.read_text()
+    assert not [secret for secret in list_secrets(project) if secret in stolen.read_text()]
+    project.unapproved.clear()
+    pipeline = project.start_merge_request(hostile, "hostile")
+    assert pipeline.statuses == {"gpuform-plan": "failed", "gpuform-fresh": "skipped"}
+    assert "This change removes or weakens gates" in project.code_host.comments[0]["body"]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
+@pytest.mark.parametrize("project", [None], indirect=True, ids=["one-runner"])
+def test_a_hostile_branch_gets_no_writing_key_of_one_stack_on_gitlab(
+    project: GitLabProject, emulator: Server
+) -> None:
+    root, stolen = project.origin, project.work / "stolen"
+    settings = WorkflowSettings("gitlab", "dev", "main", Clouds())
+    write_files(root, render_workflows(Repository(root, root / "network"), settings), force=True)
+    (root / "network/requirements.txt").write_text("# gpuform is there already\n")
+    key = environment(emulator.url)["TOGETHER_API_KEY"]
+    project.settings = [
+        *(it for it in project.settings if it.scope == "*"),
+        Variable("PULUMI_CONFIG_PASSPHRASE", PASSPHRASE),
+        Variable("GITLAB_TOKEN", TOKEN),
+        Variable("TOGETHER_API_KEY_READ_ONLY", MEMBER_KEY),
+        Variable("TOGETHER_API_KEY", key, "gpuform", is_protected=True),
+    ]
+    commit_all(root, "Plan one stack")
+    hostile = commit_attack(root)
+    text = (root / ".gitlab-ci.yml").read_text()
+    # The branch puts its plan into the environment whose keys may write.
+    edited = text.replace("  stage: plan\n", "  stage: plan\n  environment: gpuform\n")
+    (root / ".gitlab-ci.yml").write_text(edited)
+    pipeline = project.start_merge_request(commit_all(root, "Ask for keys"), "hostile")
+    assert pipeline.jobs["gpuform-plan"]["environment"] == "gpuform"
+    git(root, "checkout", "-q", hostile, "--", ".gitlab-ci.yml")
+    pipeline = project.start_merge_request(commit_all(root, "Restore"), "hostile")
+    assert pipeline.statuses == {"gpuform-plan": "failed", "gpuform-fresh": "skipped"}
+    assert all(text in stolen.read_text() for text in ("requirements [", "program ["))
+    assert MEMBER_KEY in stolen.read_text()
+    assert key not in stolen.read_text()
+    assert "This change removes or weakens gates" in project.code_host.comments[0]["body"]

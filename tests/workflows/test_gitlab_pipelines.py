@@ -37,8 +37,11 @@ READING, APPLYING = ("gpuform-plan", "gpuform-watch"), ("base", "prod")
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[GitLabProject]:
-    """Yield a project of GitLab with three stacks, each of which reads the one before."""
+def project(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[GitLabProject]:
+    """Yield a project of GitLab with three stacks, each of which reads the one before.
+
+    The parameter is the number of runners of the workflows.
+    """
     root, work = tmp_path / "repository", tmp_path / "work"
     work.mkdir()
     state = f"file://{tmp_path / 'repository/state'}"
@@ -50,16 +53,25 @@ def project(tmp_path: Path) -> Iterator[GitLabProject]:
         (root / "stacks.yaml").write_text(STACKS)
         (root / "requirements.txt").write_text("# gpuform is there already\n")
         (root / ".gitignore").write_text("state/\nhome/\nparts/\n*.json\n")
-        settings = WorkflowSettings("gitlab", "dev", "main", Clouds(), every_stack=True, runners=2)
+        runners = request.param
+        settings = WorkflowSettings(
+            "gitlab", "dev", "main", Clouds(), every_stack=True, runners=runners
+        )
         write_files(root, render_stacks_workflows(Repository(root, root), settings), force=False)
         outside["PATH"] = f"{create_path_without_pip(tmp_path)}:{build_path_with_gpuform()}"
         project = GitLabProject(root, work, code_host, outside, {}, "")
         key = workspace.variables["TOGETHER_API_KEY"]
         project.settings = [
-            *(Variable("TOGETHER_API_KEY_READ_ONLY", MEMBER_KEY, it) for it in READING),
+            Variable("TOGETHER_API_KEY_READ_ONLY", MEMBER_KEY, "gpuform-plan"),
             *(Variable("TOGETHER_API_KEY", key, it, is_protected=True) for it in APPLYING),
-            *(Variable("PULUMI_CONFIG_PASSPHRASE", PASSPHRASE, it) for it in READING + APPLYING),
-            *(Variable("GITLAB_TOKEN", TOKEN, it) for it in READING + APPLYING),
+            *(
+                Variable(name, value, it, is_protected=it != "gpuform-plan")
+                for name, value in (
+                    ("PULUMI_CONFIG_PASSPHRASE", PASSPHRASE),
+                    ("GITLAB_TOKEN", TOKEN),
+                )
+                for it in READING + APPLYING
+            ),
         ]
         git(root, "init", "-q", "-b", "main")
         commit_all(root, "Begin")
@@ -126,6 +138,7 @@ def check_schema(folder: Path, content: bytes) -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.parametrize("project", [2], indirect=True, ids=["two-runners"])
 def test_a_change_is_planned_and_applied_in_child_pipelines(project: GitLabProject) -> None:
     head = commit_change(project.origin)
     project.lost = {"gpuform-plan-2-1"}
@@ -160,7 +173,57 @@ def test_a_change_is_planned_and_applied_in_child_pipelines(project: GitLabProje
         "training/dev",
         "told/dev",
     ]
-    applied = project.clone("main")
+    expect_no_changes(project)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("project", [None], indirect=True, ids=["one-runner"])
+def test_a_change_is_planned_and_applied_on_one_runner(project: GitLabProject) -> None:
+    head = commit_change(project.origin)
+    pipeline = project.start_merge_request(head, "feature")
+    assert pipeline.statuses == {"gpuform-plan": "success", "gpuform-fresh": "success"}
+    assert pipeline.files["gpuform-plan"]["plan.json"] == plan_on_one_machine(pipeline)
+
+    pipeline = project.start_push(merge(project, head))
+    applied = {"gpuform-apply-base": "success", "gpuform-apply-prod": "manual"}
+    assert pipeline.statuses == applied, project.output[-1]
+    project.started.add("gpuform-apply-prod")
+    assert pipeline.run() == "success", project.output[-1]
+    expect_no_changes(project)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("project", [2], indirect=True, ids=["two-runners"])
+def test_pipelines_without_a_changed_stack_and_of_a_destroy(project: GitLabProject) -> None:
+    root = project.origin
+    git(root, "checkout", "-q", "-b", "feature")
+    (root / "README.md").write_text("Read me\n")
+    pipeline = project.start_merge_request(commit_all(root, "Explain"), "feature")
+    assert pipeline.statuses == {"gpuform-unchanged": "success"}
+
+    # A file that no stack reads: the plan is that of all stacks.
+    (root / "requirements.txt").write_text("# the same\n")
+    head = commit_all(root, "Comment")
+    pipeline = project.start_merge_request(head, "feature")
+    child = pipeline.children["gpuform-plan-waves"]
+    assert [name for name in child.statuses if name.startswith("gpuform-plan-")] == [
+        *("gpuform-plan-1-1", "gpuform-plan-2-1", "gpuform-plan-3-1")
+    ]
+    assert pipeline.status == "success"
+    pipeline = project.start_push(merge(project, head))
+    project.started.add("gpuform-apply-prod")
+    assert pipeline.run() == "success", project.output[-1]
+
+    git(root, "checkout", "-q", "-b", "gpuform-destroy/all")
+    (root / "requirements.txt").write_text("# again\n")
+    head = commit_all(root, "Destroy")
+    pipeline = project.start_merge_request(head, "gpuform-destroy/all")
+    assert pipeline.statuses == {"gpuform-plan": "success"}, project.output[-1]
+
+
+def expect_no_changes(project: GitLabProject) -> None:
+    """Check that all stacks are as they are declared."""
+    folder = project.clone("main")
     variables = project.list_variables({"environment": "prod"}, is_protected=True)
     command = "gpuform preview --all --expect-no-changes"
-    assert project.run_script(command, applied, variables) == 0, project.output[-1]
+    assert project.run_script(command, folder, variables) == 0, project.output[-1]

@@ -316,6 +316,17 @@ def test_the_checklist_names_each_environment_with_its_stacks(root: Path) -> Non
     assert prod.endswith("people approve its jobs; for network/prod, cluster/prod")
 
 
+def test_on_gitlab_only_variables_of_plans_may_be_unprotected(root: Path) -> None:
+    """A job of any branch may name any environment, as tests/workflows/test_attack.py shows."""
+    settings = WorkflowSettings("gitlab", "prod", "main", Clouds())
+    items = list_stacks_checklist(settings, group_by_environment(read_order(root)))
+    scopes = [item.partition(":")[0] for item in items if item.startswith("masked")]
+    assert scopes == [
+        "masked variables with the scope of these two, those of gpuform-watch protected",
+        "masked, protected variables with the scope of the next ones",
+    ]
+
+
 @pytest.mark.parametrize("host", WORKFLOW_HOSTS)
 @pytest.mark.parametrize("runners", [None, 8])
 def test_doctor_finds_no_problem_in_the_written_files(
