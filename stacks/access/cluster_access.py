@@ -95,25 +95,16 @@ def _iterate_clusters(
     read_results = [None] * len(entries) if offline else read_resources(stack, config, entries)
     for entry, read_result in zip(entries, read_results, strict=True):
         stale_reason = read_result.problem if read_result else ""
-        outputs = (
-            read_result.outputs
-            if read_result is not None and read_result.outputs is not None
-            else entry.outputs
-        )
-        access = _find_access(entry, outputs)
+        live_outputs = read_result.outputs if read_result else None
+        access = _find_access(entry, entry.outputs if live_outputs is None else live_outputs)
         if access is None:
             continue
         # Neither outputs nor a problem: the platform answered that the cluster does not exist.
-        if read_result is not None and read_result.outputs is None and not stale_reason:
-            access = Access(
-                name=access.name, no_kubeconfig=_NO_LONGER_EXISTS, no_hosts=_NO_LONGER_EXISTS
-            )
-        yield ClusterAccess(
-            name_of(entry.urn),
-            ClusterLabel(entry.id, entry.urn, state_location),
-            access,
-            stale_reason,
-        )
+        if read_result is not None and live_outputs is None and not stale_reason:
+            reasons = {"no_kubeconfig": _NO_LONGER_EXISTS, "no_hosts": _NO_LONGER_EXISTS}
+            access = Access(name=access.name, **reasons)
+        label = ClusterLabel(entry.id, entry.urn, state_location)
+        yield ClusterAccess(name_of(entry.urn), label, access, stale_reason)
 
 
 def _find_access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
@@ -147,13 +138,8 @@ def _find_cluster(
                 f"{name} is a {short_type(entry.type)}, not a cluster",
                 hint=_format_choices(accessible),
             )
-    names = {
-        known_name
-        for entry, access in accessible
-        for known_name in (name_of(entry.urn), access.name)
-        if known_name
-    }
-    similar_names = get_close_matches(name, names, n=1)
+    names = {known for entry, access in accessible for known in (name_of(entry.urn), access.name)}
+    similar_names = get_close_matches(name, names - {""}, n=1)
     hint = f"did you mean {similar_names[0]}?" if similar_names else _format_choices(accessible)
     raise NoAccess(f"stack '{stack.name}' has no cluster {name!r}", hint=hint)
 
@@ -275,14 +261,9 @@ def _build_ssh_command(host: Host, request: ConnectionRequest) -> list[str]:
     jump_options = ["-J", target.jump_with_user] if target.jump else []
     port_options = ["-p", str(host.port)] if host.port != 22 else []
     destination = f"{user}@{host.address}" if user else host.address
-    return [
-        "ssh",
-        *jump_options,
-        *port_options,
-        destination,
-        # OpenSSH also reads options behind the destination: `--` leaves them to the command.
-        *(["--", *request.command] if request.command else []),
-    ]
+    # OpenSSH also reads options behind the destination: `--` leaves them to the command.
+    command = ["--", *request.command] if request.command else []
+    return ["ssh", *jump_options, *port_options, destination, *command]
 
 
 def _build_certified_command(
@@ -326,11 +307,7 @@ def build_certificate_options(
 
     files = CertificateFiles.for_login(authority, user)
     key, certificate = map(_quote_option, (files.key, files.certificate))
-    identity = [
-        ("IdentityFile", key),
-        ("CertificateFile", certificate),
-        ("IdentitiesOnly", "yes"),
-    ]
+    identity = [("IdentityFile", key), ("CertificateFile", certificate), ("IdentitiesOnly", "yes")]
     bastion = jump or host.jump or authority.bastion
     bastion = bastion if "@" in bastion else f"{user}@{bastion}"
     address, _, port = bastion.partition(":")

@@ -98,9 +98,8 @@ class KubeconfigDocument:
         a former value it is an empty list.
         """
         index, _ = self._source.find_entry(section, name)
-        remaining_entries = [
-            entry for position, entry in enumerate(self.content[section]) if position != index
-        ]
+        remaining_entries = [*self.content[section]]
+        del remaining_entries[index]
         if remaining_entries:
             expected_content = {**self.content, section: remaining_entries}
             return self._create_checked(self._source.remove_entry(section, index), expected_content)
@@ -120,9 +119,8 @@ class KubeconfigDocument:
         source, member = self._source, self._source.members[CURRENT_CONTEXT]
         body = source.body[: member.colon] + former_value + source.body[member.end :]
         edited = type(self)(self._bom + body, self.file_label)
-        return self._create_checked(
-            body, {**self.content, CURRENT_CONTEXT: edited.content.get(CURRENT_CONTEXT)}
-        )
+        context = edited.content.get(CURRENT_CONTEXT)
+        return self._create_checked(body, {**self.content, CURRENT_CONTEXT: context})
 
     def add_header(self) -> Self:
         """Return the document with added `apiVersion` and `kind`; both must be missing."""
@@ -148,10 +146,9 @@ class KubeconfigDocument:
         if member is None:
             return self._create_checked(source.add_key(key, value), expected_content)
         # A quoted text of JSON is valid in YAML's block style and in braces.
-        value_text = f" {json.dumps(value, ensure_ascii=False)}"
-        return self._create_checked(
-            source.body[: member.colon] + value_text + source.body[member.end :], expected_content
-        )
+        value_text = json.dumps(value, ensure_ascii=False)
+        body = f"{source.body[: member.colon]} {value_text}{source.body[member.end :]}"
+        return self._create_checked(body, expected_content)
 
     def _remove_key(self, key: str) -> Self:
         """Return a changed document without the top-level `key`."""
@@ -227,19 +224,12 @@ class ClusterLabel:
         content: dict[str, Any] = {"id": self.id, "urn": self.urn, "state": self.state}
         if self.former_values:
             content["before"] = dict(self.former_values)
-        others = [
-            extension
-            for extension in _get_extensions(entry)
-            if extension.get("name") != EXTENSION_NAME
-        ]
+        others = [item for item in _get_extensions(entry) if item.get("name") != EXTENSION_NAME]
         return {**entry, "extensions": [*others, {"name": EXTENSION_NAME, "extension": content}]}
 
 
 def _get_extensions(entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the extensions of an entry that are objects, or an empty list if there are none."""
     extensions = entry.get("extensions")
-    return (
-        [extension for extension in extensions if isinstance(extension, dict)]
-        if isinstance(extensions, list)
-        else []
-    )
+    items = extensions if isinstance(extensions, list) else []
+    return [extension for extension in items if isinstance(extension, dict)]

@@ -79,10 +79,9 @@ class ParsedKubeconfig:
             KubeconfigNotEdited: the text is not YAML that gpuform can edit, or not an object.
         """
         parsable = self.body
+        # YAML forbids the tabs that JSON allows between its parts.
         if "\t" in parsable and _is_json(parsable):
-            parsable = parsable.replace(
-                "\t", " "
-            )  # YAML forbids the tabs that JSON allows between its parts
+            parsable = parsable.replace("\t", " ")
         try:
             root, members, content = _parse_yaml(parsable)
         except yaml.MarkedYAMLError as error:
@@ -209,9 +208,8 @@ class KubeconfigSource(ParsedKubeconfig):
         value: Any = member.value
         if self.is_flow_list(member):
             position = self.body.index("[", value.start_mark.index) + 1
-            return self._insert_into_flow(
-                position, json.dumps(entry, ensure_ascii=False), bool(value.value)
-            )
+            entry_text = json.dumps(entry, ensure_ascii=False)
+            return self._insert_into_flow(position, entry_text, bool(value.value))
         if not member.is_empty:
             dash = find_dash(self.body, value, 0)
             lines = _render_block([entry], dash - find_line_start(self.body, dash))
@@ -245,11 +243,8 @@ class KubeconfigSource(ParsedKubeconfig):
         remaining = remove_spans(self.body, [find_item(self.body, sequence, 0)])
         if sequence.flow_style:
             return remaining
-        return (
-            remaining[: member.colon]
-            + (" []" if former_value is None else former_value)
-            + remaining[member.colon :]
-        )
+        value = " []" if former_value is None else former_value
+        return remaining[: member.colon] + value + remaining[member.colon :]
 
     def add_key(self, key: str, value: Any) -> str:
         """Return the text with a new key before all others."""
@@ -283,13 +278,8 @@ class KubeconfigSource(ParsedKubeconfig):
         """
         whitespace = re.compile(r"\s*").match(self.body, position)
         lead = whitespace[0] if whitespace and is_followed else ""
-        return (
-            self.body[:position]
-            + lead
-            + member
-            + ("," if is_followed else "")
-            + self.body[position:]
-        )
+        comma = "," if is_followed else ""
+        return f"{self.body[:position]}{lead}{member}{comma}{self.body[position:]}"
 
 
 class _Dumper(yaml.SafeDumper):

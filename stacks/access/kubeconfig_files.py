@@ -8,6 +8,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -123,14 +124,11 @@ def remove_contexts(
     for section in SECTIONS:
         for name, entry in document.get_entries(section).items():
             entry_label = ClusterLabel.from_entry(entry)
-            if entry_label is not None and any(
-                entry_label.is_same_cluster(removed_label) for removed_label in removed.values()
-            ):
+            if entry_label and any(map(entry_label.is_same_cluster, removed.values())):
                 document = document.remove_entry(section, name, former_values)
     if current_context in removed:
-        document = document.restore_current_context(
-            _find_former_context(document, removed, current_context)
-        )
+        former_context = _find_former_context(document, removed, current_context)
+        document = document.restore_current_context(former_context)
     return document.remove_header(former_values).text
 
 
@@ -144,19 +142,16 @@ def _add_credential(
         document.current_context == credential.name or not _should_become_current(document, options)
     ):
         return content
-    label, current_label = (
-        credential.label,
-        find_labels(content, file_label).get(document.current_context),
-    )
+    label = credential.label
+    current_label = find_labels(content, file_label).get(document.current_context)
     former_label = _find_label(document, credential)
     content = remove_contexts(
         content, file_label, lambda _name, other: other.is_same_cluster(label)
     )
     document = _remove_same_names(KubeconfigDocument(content, file_label), credential, options)
     is_new = not document.content
-    is_used = _should_become_current(document, options) or (
-        current_label is not None and current_label.is_same_cluster(label)
-    )
+    is_current = current_label is not None and current_label.is_same_cluster(label)
+    is_used = is_current or _should_become_current(document, options)
     keys = [*SECTIONS, *([CURRENT_CONTEXT] if is_used else []), *(HEADER if is_new else [])]
     known_values = {
         key: former_value
@@ -202,9 +197,8 @@ def _keep_namespace(document: KubeconfigDocument, credential: Credential) -> Cre
             # credentials.
             namespace = {"namespace": entry["namespace"]}
     context = {**namespace, **credential.content_by_section["contexts"]}
-    return replace(
-        credential, content_by_section={**credential.content_by_section, "contexts": context}
-    )
+    contents = {**credential.content_by_section, "contexts": context}
+    return replace(credential, content_by_section=contents)
 
 
 def _find_label(document: KubeconfigDocument, credential: Credential) -> ClusterLabel | None:
@@ -340,18 +334,18 @@ class KubeconfigFiles:
             file = self._choose_file(credential)
             file.refuse_inside(project)
             # All conflicts are found before the first file is changed.
-            has_current = (
-                self._refuse_conflicts(file, credential, make_current=make_current) or has_current
-            )
+            has_current |= self._refuse_conflicts(file, credential, make_current=make_current)
             credentials_by_file.setdefault(file, []).append(credential)
         changes = []
         for file, file_credentials in credentials_by_file.items():
-            options = CredentialOptions(
-                make_current=make_current,
-                may_make_current=not has_current,
-                replace_foreign=replace_foreign,
+            options = CredentialOptions(make_current, not has_current, replace_foreign)
+            change = partial(
+                add_credentials,
+                file_label=str(file.path),
+                credentials=file_credentials,
+                options=options,
             )
-            changed = file.update(_create_addition(file_credentials, str(file.path), options))
+            changed = file.update(change)
             changes += [
                 ContextChange(credential.name, file.path, changed)
                 for credential in file_credentials
@@ -369,7 +363,10 @@ class KubeconfigFiles:
             labels = find_labels(content, file_label) if EXTENSION_NAME in content else {}
             removed_names = [name for name, label in labels.items() if should_remove(name, label)]
             if removed_names:
-                file.update(_create_removal(file_label, should_remove))
+                change = partial(
+                    remove_contexts, file_label=file_label, should_remove=should_remove
+                )
+                file.update(change)
                 changes += [ContextChange(name, file.path, changed=True) for name in removed_names]
         return changes
 
@@ -416,20 +413,3 @@ class KubeconfigFiles:
     def _parse(file: UserFile) -> KubeconfigDocument:
         """Read a file, and return the kubeconfig document in the file."""
         return KubeconfigDocument(file.read(), str(file.path))
-
-
-def _create_addition(
-    credentials: list[Credential], file_label: str, options: CredentialOptions
-) -> Callable[[str], str]:
-    """Return the function that adds the credentials to the text of a kubeconfig."""
-    return lambda text: add_credentials(text, file_label, credentials, options)
-
-
-def _create_removal(
-    file_label: str, should_remove: Callable[[str, ClusterLabel], bool]
-) -> Callable[[str], str]:
-    """Return the function that removes contexts from the text of a kubeconfig.
-
-    `should_remove` decides about each context, by its name and its cluster's label.
-    """
-    return lambda text: remove_contexts(text, file_label, should_remove)

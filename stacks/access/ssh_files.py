@@ -127,9 +127,7 @@ def list_ssh_hosts(
         for host in cluster.access.hosts:
             name = ".".join(map(_to_alias_part, (_build_host_name(cluster, host), stack, project)))
             candidates = (name if number == 1 else f"{number}.{name}" for number in count(1))
-            alias = next(
-                candidate for candidate in candidates if candidate.lower() not in taken_aliases
-            )
+            alias = next(other for other in candidates if other.lower() not in taken_aliases)
             # OpenSSH compares host names without case.
             taken_aliases.add(alias.lower())
             completed_host = host.model_copy(
@@ -151,14 +149,9 @@ def render_ssh_config(hosts: Sequence[SshHost], project: str, stack: str) -> str
     for ssh_host in hosts:
         host = ssh_host.host
         # `remove_clusters` finds the section of a cluster by the id at the end of this line.
-        lines += (
-            []
-            if ssh_host.cluster_id == previous_id
-            else [
-                "",
-                f"# Cluster {escape_invisible(ssh_host.cluster)} {_encode_id(ssh_host.cluster_id)}",
-            ]
-        )
+        if ssh_host.cluster_id != previous_id:
+            id_ = _encode_id(ssh_host.cluster_id)
+            lines += ["", f"# Cluster {escape_invisible(ssh_host.cluster)} {id_}"]
         previous_id = ssh_host.cluster_id
         if host.because:
             lines.append(f"# {ssh_host.alias}: {escape_invisible(host.because)}")
@@ -167,16 +160,11 @@ def render_ssh_config(hosts: Sequence[SshHost], project: str, stack: str) -> str
         lines += [f"    Port {host.port}"] if host.port != 22 else []
         lines += [f"    User {host.user}"] if host.user else []
         if ssh_host.authority is not None:
-            lines += _render_certificate_options(host, ssh_host.authority)
+            options = build_certificate_options(host, host.user, "", ssh_host.authority)
+            lines += [f"    {name} {value}" for name, value in options]
             continue
         lines += [f"    ProxyJump {host.jump_with_user}"] if host.jump else []
     return "\n".join(lines) + "\n"
-
-
-def _render_certificate_options(host: Host, authority: SshAuthority) -> list[str]:
-    """Return the lines of a host that is reached with an SSH certificate."""
-    options = build_certificate_options(host, host.user, "", authority)
-    return [f"    {name} {value}" for name, value in options]
 
 
 def remove_clusters(config: str, removed_ids: Collection[str]) -> str:
@@ -211,14 +199,12 @@ def find_deleted_ids(previous: Snapshot, current: Snapshot) -> frozenset[str]:
     """Return the ids of objects deleted by a run, without objects only released."""
     # A replaced resource keeps its URN, so only ids show which object was deleted.
     remaining_ids = {entry.id for entry in current.resources}
-    owned_entries = (
-        entry
+    owned_ids = {
+        entry.id
         for entry in previous.resources
         if entry.custom and not (entry.external or entry.retain_on_delete)
-    )
-    return frozenset(
-        entry.id for entry in owned_entries if entry.id and entry.id not in remaining_ids
-    )
+    }
+    return frozenset(owned_ids - remaining_ids - {""})
 
 
 def remove_deleted_contexts(

@@ -104,9 +104,8 @@ def _create_lock_in_place(lock: Path) -> int:
         FileExistsError: the lock exists.
     """
     handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-    _acquire_kernel_lock(
-        handle, wait=True
-    )  # another process may hold it for a moment, to check whether its owner ended
+    # Another process may hold the lock for a moment, to check whether its owner ended.
+    _acquire_kernel_lock(handle, wait=True)
     os.write(handle, encode_lock())
     return handle
 

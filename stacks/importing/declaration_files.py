@@ -83,11 +83,6 @@ class FileEdit:
     before: str | None
     after: str
 
-    @classmethod
-    def for_file(cls, path: Path, after: str) -> "FileEdit":
-        """Return the edit from the file's present text to `after`."""
-        return cls(path, read_text_file(path), after)
-
     def apply(self) -> None:
         """Replace the file in one step, unless the edit changes nothing.
 
@@ -175,7 +170,8 @@ class TopologyDeclarations:
                 variable.name for variable in variables if "default" in variable.fields
             }
         # The plan would not read a file that no topology includes.
-        if target.resolve() not in _list_files(topology):
+        files = {topology, *(file.path for file in read_files(topology, Diagnostics()))}
+        if target.resolve() not in {file.resolve() for file in files}:
             raise EngineError(
                 f"{format_path(target)} is not part of {format_path(topology)}",
                 hint=f"create it if needed, and include it: include: [{target.name}]; an "
@@ -185,12 +181,10 @@ class TopologyDeclarations:
     @property
     def names(self) -> DeclaredNames:
         """Return the names of the entries outside of modules, and of all instances."""
-        own_instances = (instance for instance in self._instances if not instance.module)
-        entry_names = {
-            (instance.declaration.section, instance.declaration.name) for instance in own_instances
-        }
-        return entry_names | {
-            (instance.declaration.section, instance.name) for instance in self._instances
+        declarations = (item.declaration for item in self._instances if not item.module)
+        return {
+            *((declaration.section, declaration.name) for declaration in declarations),
+            *((instance.declaration.section, instance.name) for instance in self._instances),
         }
 
     @cached_property
@@ -229,9 +223,8 @@ class TopologyDeclarations:
     def build_addition(self, declared: Declarations) -> FileEdit:
         """Return the edit of the target file: each entry at the end of the entry's section."""
         before = read_text_file(self._target)
-        return FileEdit(
-            self._target, before, add_entries(before or "", declared, format_path(self._target))
-        )
+        after = add_entries(before or "", declared, format_path(self._target))
+        return FileEdit(self._target, before, after)
 
     def build_import_removals(
         self, imported_resources: Iterable[tuple[str, str, str]]
@@ -248,12 +241,12 @@ class TopologyDeclarations:
                 entries_by_file.setdefault(declaration.position.file, []).append(
                     (declaration.section, declaration.name)
                 )
-        return [
-            FileEdit.for_file(
-                Path(file), remove_option(read_text_file(Path(file)) or "", names, "import", file)
-            )
-            for file, names in entries_by_file.items()
-        ]
+        edits = []
+        for file, names in entries_by_file.items():
+            before = read_text_file(Path(file))
+            after = remove_option(before or "", names, "import", file)
+            edits.append(FileEdit(Path(file), before, after))
+        return edits
 
     @cached_property
     def _instances_by_name(self) -> Mapping[tuple[str, str, str], Instance]:
@@ -262,14 +255,6 @@ class TopologyDeclarations:
             (instance.declaration.platform, instance.declaration.kind, instance.name): instance
             for instance in self._instances
         }
-
-
-def _list_files(topology: Path) -> set[Path]:
-    """Return the resolved paths of the topology and of all included files."""
-    return {
-        topology.resolve(),
-        *(file.path.resolve() for file in read_files(topology, Diagnostics())),
-    }
 
 
 def open_declarations(
@@ -358,10 +343,5 @@ class _ProgramDeclarations:
     ) -> list[FileEdit]:
         """Return the one edit that removes the resources' `import_` options from the program."""
         source = read_text_file(self._path) or ""
-        return [
-            FileEdit(
-                self._path,
-                source,
-                remove_import_options(source, imported_resources, str(self._path)),
-            )
-        ]
+        after = remove_import_options(source, imported_resources, str(self._path))
+        return [FileEdit(self._path, source, after)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import Any, Final
 
 from gpuform.providers.catalog import load_lifecycle_class
@@ -60,16 +60,11 @@ class ReferenceIndex:
         """Return an index of the ids and the non-empty text outputs of the resources."""
         index = cls()
         for resource in resources:
-            outputs = {
-                # The id of the state is the platform's; an output named id may be another value.
-                "id": resource.id,
-                **{k: v for k, v in resource.outputs.items() if k != "id"},
-            }
-            for name, value in outputs.items():
+            # The id of the state is the platform's; an output named id may be another value.
+            for name, value in {**resource.outputs, "id": resource.id}.items():
                 if isinstance(value, str) and value:
-                    index._references.setdefault(
-                        (resource.platform, resource.kind, name, value), resource.reference
-                    )
+                    key = (resource.platform, resource.kind, name, value)
+                    index._references.setdefault(key, resource.reference)
         return index
 
     def insert_references(
@@ -149,16 +144,16 @@ def read_objects(choices: Sequence[ImportChoice], settings: Settings) -> list[Ob
         results = list(pool.map(read_one, choices))
     problems = [result for result in results if isinstance(result, str)]
     if problems:
-        unreported_count = len(problems) - MAX_REPORTED_PROBLEMS
-        messages = [
-            *problems[:MAX_REPORTED_PROBLEMS],
-            *([f"and {unreported_count} more"] if unreported_count > 0 else []),
-        ]
-        raise EngineError(
-            "\n".join(messages),
-            hint="check the ids, and that the credentials belong to the right account",
-        )
+        hint = "check the ids, and that the credentials belong to the right account"
+        raise EngineError(_join_problems(problems), hint=hint)
     return [result for result in results if isinstance(result, ObservedObject)]
+
+
+def _join_problems(problems: Sequence[str]) -> str:
+    """Return the first problems in one message, and the number of the others."""
+    unreported_count = len(problems) - MAX_REPORTED_PROBLEMS
+    more = [f"and {unreported_count} more"] if unreported_count > 0 else []
+    return "\n".join([*problems[:MAX_REPORTED_PROBLEMS], *more])
 
 
 def _read_object(
@@ -222,14 +217,10 @@ class ResourceNames:
         if choice.name:
             self.taken.add((choice.section, choice.name))
             return choice.name
-        base_name = (
-            _INVALID_NAME_CHARACTERS.sub("-", choice.object_name or choice.id).strip("-.")
-            or "imported"
-        )
-        name, number = base_name, 1
-        while (choice.section, name) in self.taken:
-            number += 1
-            name = f"{base_name}-{number}"
+        valid_name = _INVALID_NAME_CHARACTERS.sub("-", choice.object_name or choice.id)
+        base_name = valid_name.strip("-.") or "imported"
+        names = chain([base_name], (f"{base_name}-{number}" for number in count(2)))
+        name = next(name for name in names if (choice.section, name) not in self.taken)
         self.taken.add((choice.section, name))
         return name
 
@@ -245,29 +236,16 @@ def build_declaration(
     Raises:
         ImportRefused: values are missing or not valid; the first ten problems are in the message.
     """
-    named_objects = [
-        (observed, names.choose_name(observed.choice)) for observed in observed_objects
-    ]
-    references = ReferenceIndex.from_resources(
-        [
-            *(_to_declared_resource(observed, name) for observed, name in named_objects),
-            *declared_resources,
-        ]
-    )
+    named_objects = [(item, names.choose_name(item.choice)) for item in observed_objects]
+    new_resources = (_to_declared_resource(observed, name) for observed, name in named_objects)
+    references = ReferenceIndex.from_resources([*new_resources, *declared_resources])
     builder = _DeclarationBuilder(options, references)
     entries = [builder.build_entry(observed, name) for observed, name in named_objects]
     if builder.problems:
-        unreported_count = len(builder.problems) - MAX_REPORTED_PROBLEMS
-        messages = [
-            *builder.problems[:MAX_REPORTED_PROBLEMS],
-            *([f"and {unreported_count} more"] if unreported_count > 0 else []),
-        ]
-        raise ImportRefused(
-            "\n".join(messages), hint="\n".join(dict.fromkeys(builder.hints)) or None
-        )
-    return ImportDeclaration(
-        Declarations(entries, list(builder.variables.values())), builder.secrets
-    )
+        hint = "\n".join(dict.fromkeys(builder.hints)) or None
+        raise ImportRefused(_join_problems(builder.problems), hint=hint)
+    declared = Declarations(entries, list(builder.variables.values()))
+    return ImportDeclaration(declared, builder.secrets)
 
 
 def find_value_problems(observed: ObservedObject) -> list[str]:
@@ -410,19 +388,14 @@ def _drop_computed_values(model: type[InputModel], values: dict[str, Value]) -> 
     """
     normalized, remaining_values = model.normalize(dict(values)), dict(values)
     for name, value in values.items():
-        fewer_values = {
-            key: other_value for key, other_value in remaining_values.items() if key != name
-        }
+        fewer_values = {key: other for key, other in remaining_values.items() if key != name}
         if model.normalize(dict(fewer_values)) == normalized:
             remaining_values = fewer_values
             continue
         # A nested value may be partly computed, such as the counts beside a list.
         for inner in value if isinstance(value, dict) else ():
-            fewer_parts = {
-                key: other_value
-                for key, other_value in remaining_values[name].items()
-                if key != inner
-            }
+            parts = remaining_values[name].items()
+            fewer_parts = {key: other for key, other in parts if key != inner}
             if model.normalize({**remaining_values, name: fewer_parts}) == normalized:
                 remaining_values[name] = fewer_parts
     return remaining_values

@@ -120,22 +120,15 @@ def plan_import(request: ImportRequest) -> ImportPlan:
         if (choice.section, choice.name) in names.taken:
             message = f"a resource {choice.section}.{choice.name} already exists"
             raise ImportRefused(message, hint="choose another NAME")
-    new_declaration, observed_objects, warnings = (
-        _NO_DECLARATION,
-        list[ObservedObject](),
-        list[str](),
-    )
+    new_declaration, warnings = _NO_DECLARATION, list[str]()
+    observed_objects: list[ObservedObject] = []
     if sorter.new:
         observed_objects = read_objects(sorter.new, request.settings)
         # The one object that the user named is refused with all its problems instead.
         if not request.is_single_object:
             observed_objects, warnings = _drop_undeclarable_objects(observed_objects)
-        new_declaration = build_declaration(
-            observed_objects,
-            names,
-            list_declared_resources(request.declarations, resources),
-            request.options,
-        )
+        declared = list_declared_resources(request.declarations, resources)
+        new_declaration = build_declaration(observed_objects, names, declared, request.options)
     entries = zip(new_declaration.declared.entries, observed_objects, strict=True)
     new = [_build_target(request, entry.name, observed.choice) for entry, observed in entries]
     targets = [*sorter.pending, *new]
@@ -185,14 +178,11 @@ def _find_owners(request: ImportRequest) -> tuple[_Owners, _Owners]:
 
 def _map_interrupted_creates(stack: Stack) -> Mapping[str, str]:
     """Return the resource names of interrupted creates, by the ids of made objects."""
-    named_intents = (
-        (intent, intent.urn) for intent in stack.get_intents().list_all() if intent.urn
-    )
     return {
-        id_: name_of(urn)
-        for intent, urn in named_intents
+        id_: name_of(intent.urn)
+        for intent in stack.get_intents().list_all()
         for id_ in (intent.id, *intent.ids)
-        if id_
+        if id_ and intent.urn
     }
 
 

@@ -100,12 +100,11 @@ class ImportFilter:
                 hint="omit --tag, and filter by --name or --region",
             )
         type_ = f"{existing.platform}:{existing.kind}"
+        # A group and its parts would be the same hardware, declared twice.
+        has_type = type_ in self.types if self.types else not is_grouping_object(existing)
         return (
-            # A group and its parts would be the same hardware, declared twice.
-            (type_ in self.types if self.types else not is_grouping_object(existing))
-            and (
-                not self.names or any(fnmatchcase(existing.name, pattern) for pattern in self.names)
-            )
+            has_type
+            and any(fnmatchcase(existing.name, pattern) for pattern in self.names or "*")
             and (not self.regions or existing.region in self.regions)
             and all(_has_tag(existing.tags or {}, tag) for tag in self.tags)
         )
@@ -115,32 +114,14 @@ class ImportFilter:
 
         The hint names the most similar existing value, where there is one.
         """
+        names = {existing.name for existing in existing_objects}
+        regions = {existing.region for existing in existing_objects}
         tags = {tag for existing in existing_objects for tag in existing.tags or {}}
         for flag, values, known_values, matches in (
-            (
-                "--type",
-                self.types,
-                (),
-                lambda existing, value: f"{existing.platform}:{existing.kind}" == value,
-            ),
-            (
-                "--name",
-                self.names,
-                {existing.name for existing in existing_objects},
-                lambda existing, value: fnmatchcase(existing.name, value),
-            ),
-            (
-                "--region",
-                self.regions,
-                {existing.region for existing in existing_objects},
-                lambda existing, value: existing.region == value,
-            ),
-            (
-                "--tag",
-                self.tags,
-                tags,
-                lambda existing, value: _has_tag(existing.tags or {}, value),
-            ),
+            ("--type", self.types, (), lambda item, value: f"{item.platform}:{item.kind}" == value),
+            ("--name", self.names, names, lambda item, value: fnmatchcase(item.name, value)),
+            ("--region", self.regions, regions, lambda item, value: item.region == value),
+            ("--tag", self.tags, tags, lambda item, value: _has_tag(item.tags or {}, value)),
         ):
             for value in values:
                 if not any(matches(existing, value) for existing in existing_objects):
@@ -188,23 +169,18 @@ def select_object(
     lifecycle = load_lifecycle_class(platform, kind)
     # The command line may give an input with the id, as ID@VALUE, where no platform reports it.
     object_id = importing.parse_object_id(lifecycle, id_text)
-    listed_object = next(
-        (
-            existing
-            for existing in existing_objects
-            if (existing.kind, existing.id) == (kind, object_id)
-        ),
-        None,
+    same_objects = (
+        existing
+        for existing in existing_objects
+        if (existing.kind, existing.id) == (kind, object_id)
     )
+    listed, object_name = next(same_objects, None), ""
+    if listed is not None:
+        object_name, region = listed.name, listed.region or region
     listed_inputs = importing.merge_import_inputs(
-        lifecycle, id_text, listed_object.listed_inputs if listed_object else {}
+        lifecycle, id_text, listed.listed_inputs if listed else {}
     )
-    object_name, listed_region = "", ""
-    if listed_object is not None:
-        object_name, listed_region = listed_object.name, listed_object.region
-    return ImportChoice(
-        platform, kind, object_id, name, object_name, listed_region or region, listed_inputs
-    )
+    return ImportChoice(platform, kind, object_id, name, object_name, region, listed_inputs)
 
 
 def select_matching_objects(
@@ -215,19 +191,14 @@ def select_matching_objects(
     Raises:
         ImportRefused: a value of the filter matches no object, or the platform reports no tags.
     """
-    matching_objects = [
-        existing for existing in existing_objects if object_filter.matches(existing)
-    ]
+    matching_objects = list(filter(object_filter.matches, existing_objects))
     object_filter.reject_unmatched_options(existing_objects)
     return [
         ImportChoice(
-            existing.platform,
-            existing.kind,
-            existing.id,
-            "",
-            existing.name,
-            existing.region,
-            existing.listed_inputs,
+            *_get_key(existing),
+            object_name=existing.name,
+            region=existing.region,
+            listed_inputs=existing.listed_inputs,
         )
         for existing in matching_objects
     ]
@@ -360,8 +331,9 @@ def find_orphans(search: OrphanSearch) -> OrphanReport:
     ]
     made_by = {id_: intent for intent in intents for id_ in (intent.id, *intent.ids) if id_}
     owned_ids = {id_ for _, _, id_ in owned_keys}
+    # States own all objects of a resolved create, and at least one.
     report.unresolved_intents = [
-        intent for intent in intents if not _is_resolved(intent, owned_ids)
+        intent for intent in intents if not (intent.made and set(intent.made) <= owned_ids)
     ]
     now = get_run_context().clock.now()
     for existing in _list_still_existing(
@@ -387,20 +359,19 @@ def _list_still_existing(
     A run may have deleted an object and its state's resource between the first list and the reading
     of the state. If the second list fails, the objects of its platform stay.
     """
-    listed_keys: set[tuple[str, str, str]] = set()
+    listed_keys: set[ObjectKey] = set()
     for platform in {existing.platform for existing in existing_objects}:
         try:
             listed_objects = list_existing_objects(platform, search.settings, search.regions)
         except GpuformError:
-            listed_keys |= {
-                _get_key(existing) for existing in existing_objects if existing.platform == platform
-            }
+            keys = map(_get_key, existing_objects)
+            listed_keys |= {key for key in keys if key[0] == platform}
         else:
             listed_keys |= set(map(_get_key, listed_objects))
     return [existing for existing in existing_objects if _get_key(existing) in listed_keys]
 
 
-def _get_key(existing: ExistingObject) -> tuple[str, str, str]:
+def _get_key(existing: ExistingObject) -> ObjectKey:
     """Return the platform, kind and id, which together identify an object."""
     return existing.platform, existing.kind, existing.id
 
@@ -429,7 +400,7 @@ def _list_objects(
     return [existing for existing in existing_objects if not existing.part_ids]
 
 
-def _read_owned_keys(backend: Backend, report: OrphanReport) -> set[tuple[str, str, str]]:
+def _read_owned_keys(backend: Backend, report: OrphanReport) -> set[ObjectKey]:
     """Return the keys of all objects in the backend's states.
 
     States that cannot be read are added to the failures of `report`.
@@ -437,8 +408,3 @@ def _read_owned_keys(backend: Backend, report: OrphanReport) -> set[tuple[str, s
     owners = find_owners(backend)
     report.failures += [error.message for error in owners.unreadable]
     return set(map_owners(owners.resources))
-
-
-def _is_resolved(intent: Intent, owned_ids: set[str]) -> bool:
-    """Return whether states own all objects of a create, and at least one."""
-    return bool(intent.made) and set(intent.made) <= owned_ids
