@@ -251,7 +251,6 @@ class Notifier:
         return True
 
     def _send(self, rule: Rule, title: str, text: str) -> str:
-        """Send a message to a rule's address, and return the problem or an empty text."""
         address = self.addresses.get(rule.name, "")
         return send_message(address, title, text) if address else describe_missing_address(rule)
 
@@ -273,7 +272,6 @@ def _list_over(
 
 
 def _compute_digest(text: str) -> str:
-    """Return a digest of a text that reports nothing about it."""
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -425,7 +423,6 @@ def build_repair_occurrence(event: NotifyEvent, urn: str, repair: NodeRepair) ->
 
 
 def _list_failed_certifications(entry: ResourceState) -> Iterator[Occurrence]:
-    """Yield one occurrence for each node that has not passed its tests."""
     from gpuform.stacks.pricing import to_plain_properties  # noqa: PLC0415 - as above
 
     failures = to_plain_properties(entry.outputs).get("failures")

@@ -108,7 +108,6 @@ def _iterate_clusters(
 
 
 def _find_access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
-    """Return the ways to reach a cluster by its `outputs`, or None for another resource."""
     lifecycle = find_lifecycle(entry.type)
     return lifecycle.hooks.get_access(to_plain(outputs)) if lifecycle else None
 

@@ -140,7 +140,6 @@ class KubeconfigDocument:
         return document
 
     def _set_text(self, key: str, value: str) -> Self:
-        """Return a changed document, in which the top-level `key` has the text `value`."""
         source, expected_content = self._source, {**self.content, key: value}
         member = source.members.get(key)
         if member is None:
@@ -151,7 +150,6 @@ class KubeconfigDocument:
         return self._create_checked(body, expected_content)
 
     def _remove_key(self, key: str) -> Self:
-        """Return a changed document without the top-level `key`."""
         expected_content = {name: value for name, value in self.content.items() if name != key}
         return self._create_checked(self._source.remove_key(key), expected_content)
 

@@ -175,7 +175,6 @@ def _should_become_current(document: KubeconfigDocument, options: CredentialOpti
 
 
 def _is_up_to_date(document: KubeconfigDocument, credential: Credential) -> bool:
-    """Return whether all entries of the credential are up to date."""
     for section in SECTIONS:
         entry = document.get_entries(section).get(credential.name)
         label = ClusterLabel.from_entry(entry) if entry is not None else None
@@ -202,7 +201,6 @@ def _keep_namespace(document: KubeconfigDocument, credential: Credential) -> Cre
 
 
 def _find_label(document: KubeconfigDocument, credential: Credential) -> ClusterLabel | None:
-    """Return the label of the cluster's present context, or None."""
     labels = (ClusterLabel.from_entry(entry) for entry in document.get_entries("contexts").values())
     return next(
         (label for label in labels if label and label.is_same_cluster(credential.label)), None
@@ -411,5 +409,4 @@ class KubeconfigFiles:
 
     @staticmethod
     def _parse(file: UserFile) -> KubeconfigDocument:
-        """Read a file, and return the kubeconfig document in the file."""
         return KubeconfigDocument(file.read(), str(file.path))

@@ -77,13 +77,11 @@ class SshFiles:
         return f"{self.include_line}{line_break}{config}"
 
     def _remove_line(self, config: str) -> str:
-        """Return the SSH configuration without the line that includes the stack's file."""
         lines = config.splitlines(keepends=True)
         return "".join(line for line in lines if line.rstrip("\r\n") != self.include_line)
 
 
 def _list_global_lines(config: str) -> list[str]:
-    """Return the lines before the first section."""
     lines = config.removeprefix(_BOM).splitlines()
     end = next((n for n, line in enumerate(lines) if _SECTION.match(line)), len(lines))
     return [line.strip() for line in lines[:end]]

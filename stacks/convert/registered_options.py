@@ -73,7 +73,6 @@ def _iterate_options(
 
 
 def _iterate_plain_options(request: Registration) -> Iterator[tuple[str, Value]]:
-    """Yield the options without references to other resources."""
     for name in _FLAG_OPTIONS:
         if getattr(request, name):
             yield name, True
@@ -98,7 +97,6 @@ def _iterate_plain_options(request: Registration) -> Iterator[tuple[str, Value]]
 def _iterate_resource_options(
     request: Registration, builder: "DeclarationBuilder"
 ) -> Iterator[tuple[str, Value]]:
-    """Yield the options with references to other resources."""
     if request.deleted_with:
         yield "deleted_with", _get_reference(request, "deleted_with", request.deleted_with, builder)
     if request.replace_with:

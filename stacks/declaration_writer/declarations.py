@@ -172,7 +172,6 @@ def to_reference_in_text(reference: _Referring) -> _Referring:
 
 
 def _iterate_references(value: Value) -> Iterator[Reference]:
-    """Yield all references in a value, at any depth."""
     for leaf in iterate_leaves(value):
         if isinstance(leaf, InterpolatedText):
             yield from _iterate_references(leaf.parts)

@@ -184,7 +184,6 @@ class _EditableFile:
         return find_member(self._body, parent, index)
 
     def build_error(self, message: str, *path: str) -> FileNotEdited:
-        """Return the error about the member at `path`, or about the file."""
         node, mark = self._root, None
         for name in path:
             key, node = self._find_member(node, name)
@@ -382,12 +381,10 @@ def _require_valid_python(source: str, file_name: str) -> str:
 
 
 def _get_key(resource_call: ResourceCall) -> tuple[str, str, str]:
-    """Return platform, kind and name of a resource call."""
     return resource_call.platform, resource_call.kind, resource_call.name
 
 
 def _get_literal_text(node: ast.expr | None) -> str | None:
-    """Return the text of a literal, or None for another expression."""
     value = node.value if isinstance(node, ast.Constant) else None
     return value if isinstance(value, str) else None
 
@@ -403,7 +400,6 @@ def _find_options(call: ast.Call) -> tuple[ast.keyword | None, Sequence[ast.keyw
 
 
 def _find_import_option(call: ast.Call) -> ast.expr | None:
-    """Return the value of the `import_` option in a resource call, or None without one."""
     keywords = _find_options(call)[1]
     return next((keyword.value for keyword in keywords if keyword.arg == "import_"), None)
 
@@ -434,12 +430,10 @@ def _find_import_span(call: ast.Call, lines: Sequence[str]) -> Span:
 
 
 def _find_begin(node: ast.keyword, lines: Sequence[str]) -> int:
-    """Return the offset in the source where a keyword argument begins."""
     return _to_offset(lines, node.lineno, node.col_offset)
 
 
 def _find_end(node: ast.keyword, lines: Sequence[str]) -> int:
-    """Return the offset in the source behind the end of a keyword argument."""
     return _to_offset(lines, node.end_lineno or 0, node.end_col_offset or 0)
 
 
@@ -459,7 +453,6 @@ def _find_import_line(tree: ast.Module) -> int:
 
 
 def _render_missing_imports(tree: ast.Module, declarations: Declarations) -> Iterator[str]:
-    """Yield the import lines that the declarations need and the program does not have."""
     modules = {
         alias.asname or alias.name
         for node in tree.body
@@ -476,7 +469,6 @@ def _render_missing_imports(tree: ast.Module, declarations: Declarations) -> Ite
 
 
 def _has_config_variable(tree: ast.Module) -> bool:
-    """Return whether the program assigns `pulumi.Config()` to the variable `config`."""
     return any(
         isinstance(node, ast.Assign) and ast.unparse(node) == "config = pulumi.Config()"
         for node in tree.body

@@ -138,7 +138,6 @@ def _render_subscript(step: object) -> str:
 
 
 def _render_output_format(interpolated_text: InterpolatedText, names: VariableLookup) -> str:
-    """Return an interpolated text as a call of `pulumi.Output.format`."""
     template, values = "", []
     for part in interpolated_text.parts:
         if isinstance(part, str):
@@ -304,7 +303,6 @@ def _sort_properties(entry: ResourceEntry) -> list[str]:
 
 
 def _render_options(options: Mapping[str, Value], names: PythonNames) -> str:
-    """Return the code of the `pulumi.ResourceOptions` for an entry's options."""
     arguments = []
     for key, value in options.items():
         if key == "timeouts":
@@ -324,7 +322,6 @@ def _render_options(options: Mapping[str, Value], names: PythonNames) -> str:
 
 
 def _render_alias(alias: Mapping[str, Any], names: PythonNames) -> str:
-    """Return the code of the `pulumi.Alias` for the fields of an alias."""
     parent = alias.get("parent")
     arguments = [
         f"{'type_' if key == 'type' else key}={render_literal(value, names)}"

@@ -110,7 +110,6 @@ def render_member(name: str, value: Value, indent: int) -> list[str]:
 
 
 def _render_block(value: Value, indent: int) -> list[str]:
-    """Return the lines of a list or an object with at least one item."""
     if isinstance(value, Mapping):
         return [line for name, item in value.items() for line in render_member(name, item, indent)]
     lines = []
@@ -129,7 +128,6 @@ def _render_block(value: Value, indent: int) -> list[str]:
 
 
 def _render_step(step: str | int | EachReference) -> str:
-    """Return a step of a reference for an expression: `.name`, or a subscript in brackets."""
     if isinstance(step, EachReference):
         return f"[{render_expression(step)}]"
     if isinstance(step, str) and _NAME.fullmatch(step):
@@ -146,7 +144,6 @@ def _render_text_part(part: str | Reference) -> str:
 
 
 def _quote_jinja_text(content: str) -> str:
-    """Return the text as a string literal of Jinja2."""
     # Jinja2 decodes its literals with the same codec.
     escaped = content.encode("unicode-escape").decode("ascii").replace("'", "\\'")
     return f"'{escaped}'"
@@ -276,7 +273,6 @@ def _render_entry_member(name: str, value: Value, indent: int) -> list[str]:
 
 
 def _render_sections(declarations: Declarations) -> Iterator[list[str]]:
-    """Yield the lines of each section of a topology."""
     if declarations.modules:
         includes = [_build_module_members(module) for module in declarations.modules]
         yield ["include:", *_render_block(includes, STEP)]
@@ -285,7 +281,6 @@ def _render_sections(declarations: Declarations) -> Iterator[list[str]]:
 
 
 def _build_module_members(module: ModuleEntry) -> Mapping[str, Value]:
-    """Return the members of an included module for the list `include`."""
     members: dict[str, Value] = {"file": module.file, "name": module.name}
     if module.for_each is not None:
         members["for_each"] = module.for_each
@@ -293,5 +288,4 @@ def _build_module_members(module: ModuleEntry) -> Mapping[str, Value]:
 
 
 def _build_config_members(variable: ConfigEntry) -> Mapping[str, Value]:
-    """Return the members of a configuration variable for the section `config`."""
     return dict(variable.fields)

@@ -162,7 +162,6 @@ def _examine_gates(label: str, script: object) -> Iterator[Finding]:
 
 
 def _iterate_commands(script: object) -> Iterator[str]:
-    """Yield the commands of a script, which is a text or a list of scripts."""
     if isinstance(script, str):
         yield from re.split(r"\n|;|&&|\|\|", script.replace("\\\n", " "))
     elif isinstance(script, list):

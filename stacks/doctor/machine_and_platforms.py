@@ -38,13 +38,14 @@ def examine_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
     gpuform_version, sdk_version = version("gpuform"), version("pulumi")
     system = f"{platform.system()} {platform.machine()}"
     python_version = platform.python_version()
-    yield _build_ok_finding(
-        f"gpuform {gpuform_version}, Pulumi SDK {sdk_version}, Python {python_version} on {system}"
+    yield Finding(
+        ENVIRONMENT,
+        Level.OK,
+        f"gpuform {gpuform_version}, Pulumi SDK {sdk_version}, Python {python_version} on {system}",
     )
     package_problems = list(_find_package_problems())
-    yield from package_problems or [
-        _build_ok_finding("all required packages are installed in supported versions")
-    ]
+    package_text = "all required packages are installed in supported versions"
+    yield from package_problems or [Finding(ENVIRONMENT, Level.OK, package_text)]
     yield from _find_inactive_patches(sdk_version)
     if shutil.which("git") is None:
         yield Finding(
@@ -146,12 +147,14 @@ def _check_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _build_ok_finding(text: str) -> Finding:
-    """Build a finding that reports no problem of the environment."""
-    return Finding(ENVIRONMENT, Level.OK, text)
-
-
 PLATFORMS = "platforms"
+_CAUSES = {
+    MissingCredentials: "no credentials: ",
+    AuthError: "the credentials are not accepted: ",
+    PermissionDenied: "the credentials may not read: ",
+    Unreachable: "not reachable: ",
+}
+"""The words before an error's message, by the type of the error."""
 _MAX_CLOCK_SKEW_S = 60.0
 """Clock difference without a finding. The Date of an answer is always a little late."""
 
@@ -177,7 +180,13 @@ def examine_platforms(
             yield from _check_clock_skew(name, answer.probe.clock_ahead)
         # With an emulator's clock, waits for a real platform would end at wrong times.
         elif isinstance(answer, _PlatformAnswer) and answer.probe.address != clock:
-            yield _build_clock_finding(name)
+            yield Finding(
+                PLATFORMS,
+                Level.PROBLEM,
+                f"{name}: waits use the clock of an emulator ({CLOCK_VARIABLE}), and this is not "
+                "one",
+                f"unset {CLOCK_VARIABLE}",
+            )
     for name, unusable in list_unusable_platforms().items():
         level = Level.PROBLEM if name in used_platforms else Level.WARNING
         yield Finding(PLATFORMS, level, f"{name} cannot be used: {unusable.because}", unusable.hint)
@@ -242,31 +251,11 @@ def _describe_answer(
         level = Level.PROBLEM if in_use else Level.WARNING
         message = answer.message.removeprefix(f"{name}: ")
         remedy = answer.hint or "try again later, or contact the platform's support"
-        yield Finding(PLATFORMS, level, f"{name}: {_get_error_prefix(answer)}{message}", remedy)
+        cause = _CAUSES.get(type(answer), "")
+        yield Finding(PLATFORMS, level, f"{name}: {cause}{message}", remedy)
     else:
         finding = build_failure(PLATFORMS, answer)
         yield Finding(PLATFORMS, finding.level, f"{name}: {finding.text}", finding.remedy)
-
-
-def _get_error_prefix(error: GpuformError) -> str:
-    """Return words for the cause of an error, before its message; empty for other errors."""
-    kinds = {
-        MissingCredentials: "no credentials: ",
-        AuthError: "the credentials are not accepted: ",
-        PermissionDenied: "the credentials may not read: ",
-        Unreachable: "not reachable: ",
-    }
-    return kinds.get(type(error), "")
-
-
-def _build_clock_finding(name: str) -> Finding:
-    """Return the problem of an emulator's clock beside a platform that is not this emulator."""
-    return Finding(
-        PLATFORMS,
-        Level.PROBLEM,
-        f"{name}: waits use the clock of an emulator ({CLOCK_VARIABLE}), and this is not one",
-        f"unset {CLOCK_VARIABLE}",
-    )
 
 
 def _check_clock_skew(name: str, seconds_ahead: float | None) -> Iterator[Finding]:

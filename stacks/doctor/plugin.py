@@ -130,12 +130,12 @@ def _read_last_error(process: "subprocess.Popen[str]") -> str:
 
 
 def _request_version(port: int, program: Path, timeout_s: float) -> str:
-    # Plugins listen on the local interface, without encryption.
     """Return the version of the plugin on a port.
 
     Raises:
         GpuformError: the plugin does not answer in time.
     """
+    # Plugins listen on the local interface, without encryption.
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = provider_pb2_grpc.ResourceProviderStub(channel)
         try:
@@ -214,24 +214,18 @@ def _check_installed(search: PluginSearch) -> Iterator[Finding]:
         )
         yield from _check_program(path_plugin, search)
     elif complete_plugins:
-        yield from _check_newest(complete_plugins, search)
+        *older_plugins, newest_plugin = complete_plugins  # sorted by version
+        for plugin in older_plugins:
+            yield Finding(
+                AREA, Level.NOTE, f"{plugin.folder} also exists: Pulumi uses the newest version"
+            )
+        yield from _check_folder(newest_plugin.folder, search, newest_plugin)
     else:
         yield _build_problem(
             f"the plugin is not installed: {plugins} has none, and Pulumi would search the "
             "internet for one",
             _INSTALL_REMEDY,
         )
-
-
-def _check_newest(plugins: list[InstalledPlugin], search: PluginSearch) -> Iterator[Finding]:
-    # The list is sorted by version.
-    """Yield a note for each older plugin, and the findings about the newest one."""
-    *older_plugins, newest_plugin = plugins
-    for plugin in older_plugins:
-        yield Finding(
-            AREA, Level.NOTE, f"{plugin.folder} also exists: Pulumi uses the newest version"
-        )
-    yield from _check_folder(newest_plugin.folder, search, newest_plugin)
 
 
 def _check_folder(
@@ -323,5 +317,4 @@ def _find_start_problems(
 
 
 def _build_problem(text: str, remedy: str) -> Finding:
-    """Build a finding that reports a problem of the plugin."""
     return Finding(AREA, Level.PROBLEM, text, remedy)

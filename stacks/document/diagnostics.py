@@ -189,7 +189,6 @@ def _to_json_object(diagnostic: DocumentDiagnostic) -> dict[str, Any]:
 
 
 def _to_sarif_result(diagnostic: DocumentDiagnostic) -> dict[str, Any]:
-    """Return a diagnostic as a `result` object of SARIF."""
     position = diagnostic.position
     return {
         "ruleId": diagnostic.rule,

@@ -199,7 +199,6 @@ def _build_unknown_name_error(
 def _list_run_numbers(
     events: Iterable[LifeEvent], repairs: Iterable[ExplainedRepair]
 ) -> set[int | None]:
-    """Return the numbers of the runs that events and repairs name."""
     numbers: set[int | None] = {repair.run for repair in repairs}
     for event in events:
         numbers |= {event.run, *event.begun_by}

@@ -297,7 +297,6 @@ def _explain_change(change: ResourceChange | None, action: LifeAction) -> dict[s
 
 
 def _name_reason(change: ResourceChange) -> str:
-    """Return the plan's own word for the reason: `new`, `changed`."""
     return str(change.reason).replace("_", " ")
 
 

@@ -306,19 +306,15 @@ def _limit_operators(expression: nodes.Expr) -> nodes.Expr:
 
 class _OperatorLimiter(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802 - Jinja's name
-        """Make a concatenation take the length of the texts from the budget."""
         return _create_call(CONCATENATED, *self._visit_children(node).nodes)
 
     def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802 - as above
-        """Make a list take its weight from the budget."""
         return _create_call(WEIGHED, self._visit_children(node))
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - as above
-        """Make a tuple take its weight from the budget."""
         return _create_call(WEIGHED, self._visit_children(node))
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - as above
-        """Make an object take its weight from the budget."""
         return _create_call(WEIGHED, self._visit_children(node))
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802 - as above

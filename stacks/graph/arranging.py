@@ -169,7 +169,6 @@ def _find_location(values: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _find_text(values: Mapping[str, Any], name: str) -> str:
-    """Return the named value if it is an unmasked text, or ""."""
     value = values.get(name)
     return value if isinstance(value, str) and value != MASK else ""
 
@@ -178,7 +177,6 @@ _FABRIC: Final = "cluster_fabric_name"
 
 
 def _map_fabrics(entries: Iterable[ResourceState]) -> dict[str, str]:
-    """Return the declared fabric of each resource, by URN."""
     return {
         entry.urn: fabric
         for entry in entries

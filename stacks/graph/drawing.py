@@ -170,7 +170,6 @@ def _list_color_attributes(item: Shape) -> list[str]:
 
 
 def _quote_dot(text: str) -> str:
-    """Return the text as a quoted DOT string, with invisible characters escaped."""
     return f'"{_escape_dot(escape_invisible(text))}"'
 
 

@@ -250,7 +250,6 @@ class TopologyDeclarations:
 
     @cached_property
     def _instances_by_name(self) -> Mapping[tuple[str, str, str], Instance]:
-        """Return the declared instances by platform, kind and name."""
         return {
             (instance.declaration.platform, instance.declaration.kind, instance.name): instance
             for instance in self._instances

@@ -402,7 +402,6 @@ def _drop_computed_values(model: type[InputModel], values: dict[str, Value]) -> 
 
 
 def _to_declared_resource(observed: ObservedObject, name: str) -> DeclaredResource:
-    """Return the resource that an entry under this name will declare."""
     choice = observed.choice
     outputs = {**observed.inputs, **observed.outputs}
     return DeclaredResource(*choice.key, outputs, DeclaredReference(choice.section, name))

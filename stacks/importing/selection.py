@@ -372,7 +372,6 @@ def _list_still_existing(
 
 
 def _get_key(existing: ExistingObject) -> ObjectKey:
-    """Return the platform, kind and id, which together identify an object."""
     return existing.platform, existing.kind, existing.id
 
 

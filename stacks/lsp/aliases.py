@@ -108,18 +108,14 @@ def _build_entry_alias(
             f'"{full_name}-{{{{ each.key }}}}"' if is_repeated else full_name
             for full_name in full_names
         )
+        for alias in _list_alias_names(entry):
+            # A rename back: an alias with the resource's own name would mean nothing.
+            if alias.text == present_name.strip('"'):
+                span = source.get_span(alias.position, alias.text)
+                yield SourceEdit(source.path, span, earlier_name.strip('"'))
+                return
         options = entry.get("options")
         aliases = options.get("aliases") if isinstance(options, MappingNode) else None
-        for alias in aliases.items if isinstance(aliases, SequenceNode) else ():
-            alias_name = alias.get("name") if isinstance(alias, MappingNode) else None
-            # A rename back: an alias with the resource's own name would mean nothing.
-            if isinstance(alias_name, ScalarNode) and alias_name.text == present_name.strip('"'):
-                yield SourceEdit(
-                    source.path,
-                    source.get_span(alias_name.position, alias_name.text),
-                    earlier_name.strip('"'),
-                )
-                return
         # An alias in shared options would be an alias of every entry that shares them.
         if options is not None and source.is_shared(entry.entries["options"]):
             raise _shared_options_error(named_entry.section, named_entry.name)
@@ -152,11 +148,19 @@ def _require_unique_alias(
     entry_names = (
         entry_name for source in edited_sources for entry_name in source.list_names(section)
     )
-    if (
-        sum(_has_alias(edited_sources, section, entry_name, name) for entry_name in entry_names)
-        != 1
-    ):
+    owners = [it for it in entry_names if _has_alias(edited_sources, section, it, name)]
+    if len(owners) != 1:
         raise _shared_options_error(section, name)
+
+
+def _list_alias_names(entry: MappingNode | None) -> Iterator[ScalarNode]:
+    """Yield the names in an entry's aliases."""
+    options = entry.get("options") if entry is not None else None
+    aliases = options.get("aliases") if isinstance(options, MappingNode) else None
+    for alias in aliases.items if isinstance(aliases, SequenceNode) else ():
+        name = alias.get("name") if isinstance(alias, MappingNode) else None
+        if isinstance(name, ScalarNode):
+            yield name
 
 
 def _has_alias(sources: Sequence[SourceFile], section: str, name: str, earlier_name: str) -> bool:
@@ -164,17 +168,12 @@ def _has_alias(sources: Sequence[SourceFile], section: str, name: str, earlier_n
 
     `earlier_name` is the full name without the key of an instance.
     """
-    for source in sources:
-        entry = source.find_fields(section, name)
-        options = entry.get("options") if entry is not None else None
-        aliases = options.get("aliases") if isinstance(options, MappingNode) else None
-        for alias in aliases.items if isinstance(aliases, SequenceNode) else ():
-            node = alias.get("name") if isinstance(alias, MappingNode) else None
-            if isinstance(node, ScalarNode) and re.fullmatch(
-                rf"{re.escape(earlier_name)}(-\{{\{{.*)?", node.text
-            ):
-                return True
-    return False
+    pattern = re.compile(rf"{re.escape(earlier_name)}(-\{{\{{.*)?")
+    return any(
+        pattern.fullmatch(alias.text)
+        for source in sources
+        for alias in _list_alias_names(source.find_fields(section, name))
+    )
 
 
 def _shared_options_error(section: str, name: str) -> RenameRefused:
@@ -266,7 +265,6 @@ def list_case_config_keys(root: MappingNode) -> Iterator[tuple[str, SourcePositi
 
 
 def _list_cases(root: MappingNode) -> Iterator[MappingNode]:
-    """Yield the cases of a test file; values that are not mappings are skipped."""
     cases = root.get("cases")
     entries = cases.entries.values() if isinstance(cases, MappingNode) else ()
     yield from (entry.node for entry in entries if isinstance(entry.node, MappingNode))

@@ -155,7 +155,6 @@ def find_references(
 
 
 def _build_span(get_position: Callable[[int], tuple[int, int]], begin: int, end: int) -> Span:
-    """Build the span between two offsets of one line; `get_position` returns line and column."""
     line, column = get_position(begin)
     return Span(line, column, column + end - begin)
 
@@ -227,16 +226,11 @@ def _build_expression_cursor(path: tuple[str, ...], text: str) -> Cursor:
     typed_match = _PATH.search(text)
     prefix = typed_match[0] if typed_match else ""
     before = text[: len(text) - len(prefix)].rstrip()
-    if _is_in_quotes(before) or prefix[:1] in ("'", '"'):
+    if _get_open_quote(before) or prefix[:1] in ("'", '"'):
         return Cursor("nothing", path, prefix)
     if before.endswith("|"):
         return Cursor("expression", path, prefix, operator="|")
     return Cursor("expression", path, prefix, operator="is" if _IS.search(before) else "")
-
-
-def _is_in_quotes(text: str) -> bool:
-    """Return whether a quote is still open at the end of the text."""
-    return bool(_get_open_quote(text))
 
 
 def _is_in_comment(text: str) -> bool:

@@ -171,16 +171,11 @@ def _require_valid(topology: TopologyText, edits: Iterable[SourceEdit], entry: N
         # A topology that has problems already does not show whether the edits add one.
         if check_topology(main_source.path, {**topology.open_texts, **before}):
             continue
-        problems_by_file = check_topology(
-            main_source.path, {**topology.open_texts, **after}
-        ).values()
-        first_problem = next(
-            (problem for problems in problems_by_file for problem in problems), None
-        )
-        if first_problem is not None:
+        problems_by_file = check_topology(main_source.path, {**topology.open_texts, **after})
+        for problem in (problems[0] for problems in problems_by_file.values()):
             raise RenameRefused(
-                f"{entry.section}.{entry.name} cannot be renamed: {first_problem.message}",
-                hint=first_problem.hint or "rename it by hand",
+                f"{entry.section}.{entry.name} cannot be renamed: {problem.message}",
+                hint=problem.hint or "rename it by hand",
             )
 
 
@@ -244,12 +239,11 @@ def _build_test_edits(
     """
     old_name = entry.name
     if entry.section == "config":
-        list_names, find_offset = list_case_config_keys, _match_exact_name(old_name)
+        list_names = list_case_config_keys
+        find_offset: Callable[[str], int | None] = {old_name: 0}.get
     elif entry.section in SECTIONS:
-        list_names, find_offset = (
-            list_case_resources,
-            _match_resource_name(topology, sources, entry),
-        )
+        list_names = list_case_resources
+        find_offset = _match_resource_name(topology, sources, entry)
     else:
         return
     for path in sorted((project.directory / _TESTS).glob("*.y*ml")):
@@ -263,11 +257,6 @@ def _build_test_edits(
                 yield SourceEdit(
                     path, Span(written_span.line, name_begin, name_begin + len(old_name)), new_name
                 )
-
-
-def _match_exact_name(name: str) -> Callable[[str], int | None]:
-    """Return a function from a name in a test case to offset 0, or None for another name."""
-    return lambda written_name: 0 if written_name == name else None
 
 
 def _match_resource_name(

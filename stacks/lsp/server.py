@@ -1,10 +1,11 @@
 """Run the language server on stdin and stdout for one editor.
 
-`gpuform lsp` calls `serve`. Answers come from `topology_text`, `renaming` and `checking`.
+`gpuform lsp` calls `serve`. Answers come from `topology_text`, `renaming` and `sources`.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -98,11 +99,9 @@ class EditorSession:
         """Return the lines of a file with line ends, from the editor or else from disk."""
         text = self._read_open_texts().get(path.resolve())
         if text is None:
-            try:
+            with suppress(OSError):
                 text = path.read_bytes().decode("utf-8", "replace")
-            except OSError:
-                text = ""
-        return _split_lines(text)
+        return _split_lines(text or "")
 
     def to_uri(self, path: Path) -> str:
         """Return the URI of a file, in the client's spelling for an open file."""
@@ -111,34 +110,29 @@ class EditorSession:
         # Clients compare URIs as text, and encode some characters differently.
         return open_uris.get(path.resolve()) or from_fs_path(str(path)) or ""
 
-    def to_line_and_column(self, uri: str, client_position: types.Position) -> tuple[int, int]:
-        """Return a client's position as line and column in characters."""
+    def locate(
+        self, uri: str, client_position: types.Position
+    ) -> tuple[TopologyText | None, int, int]:
+        """Return the topology, if it is one, with line and column of a position in characters."""
         document = self._open_documents.get(uri)
         codec = self._server.workspace.position_codec
         lines = _split_lines("" if document is None else document.source)
         position = codec.position_from_client_units(lines, client_position)
-        return position.line, position.character
+        return self.find_topology(uri), position.line, position.character
 
-    def build_rename(
-        self, uri: str, position: types.Position, new_name: str
-    ) -> types.WorkspaceEdit | None:
+    def build_rename(self, parameters: types.RenameParams) -> types.WorkspaceEdit | None:
         """Return the edits for renaming the entry at a position, or None without an entry.
 
         Raises:
             RenameRefused: the entry cannot have this name.
         """
-        topology = self.find_topology(uri)
-        entry_and_span = (
-            None
-            if topology is None
-            else find_renameable(topology, *self.to_line_and_column(uri, position))
-        )
+        topology, line, column = self.locate(parameters.text_document.uri, parameters.position)
+        entry_and_span = None if topology is None else find_renameable(topology, line, column)
         if topology is None or entry_and_span is None:
             return None
         changes = []
-        for path, edits in group_edits_by_file(
-            build_rename_edits(topology, entry_and_span[0], new_name)
-        ).items():
+        all_edits = build_rename_edits(topology, entry_and_span[0], parameters.new_name)
+        for path, edits in group_edits_by_file(all_edits).items():
             lines, file_uri = self._read_lines(path), self.to_uri(path)
             document = self._open_documents.get(file_uri)
             version = None if document is None else document.version
@@ -166,7 +160,6 @@ class EditorSession:
         ]
 
     def _is_current(self, uri: str, version: int | None) -> bool:
-        """Return True if the document is open and still has this version."""
         document = self._open_documents.get(uri)
         return document is not None and document.version == version
 
@@ -287,20 +280,15 @@ def _add_diagnostics(server: LanguageServer, session: EditorSession) -> None:
 
 
 def _add_completion(server: LanguageServer, session: EditorSession) -> None:
-    """Answer requests for completion."""
-
     @server.feature(
         types.TEXT_DOCUMENT_COMPLETION,
         types.CompletionOptions(trigger_characters=[".", ":", "{", " ", "|"]),
     )
     def complete(parameters: types.CompletionParams) -> types.CompletionList:
-        uri = parameters.text_document.uri
-        topology = session.find_topology(uri)
-        position = session.to_line_and_column(uri, parameters.position)
-        completions = [] if topology is None else topology.list_completions(*position)
+        topology, line, column = session.locate(parameters.text_document.uri, parameters.position)
+        completions = [] if topology is None else topology.list_completions(line, column)
 
         def build_edit(completion: Completion) -> types.TextEdit | None:
-            line, column = position
             span = Span(line, column - completion.replaced_length, column)
             if topology is None or not completion.replaced_length:
                 return None
@@ -332,23 +320,17 @@ def _add_completion(server: LanguageServer, session: EditorSession) -> None:
 
 
 def _add_navigation(server: LanguageServer, session: EditorSession) -> None:
-    """Answer requests for hovers, definitions and references."""
-
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def build_hover(parameters: types.HoverParams) -> types.Hover | None:
-        uri = parameters.text_document.uri
-        topology = session.find_topology(uri)
-        position = session.to_line_and_column(uri, parameters.position)
-        description = "" if topology is None else topology.describe_at(*position)
+        topology, line, column = session.locate(parameters.text_document.uri, parameters.position)
+        description = "" if topology is None else topology.describe_at(line, column)
         markdown = types.MarkupContent(types.MarkupKind.Markdown, description)
         return types.Hover(markdown) if description else None
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     def find_definition(parameters: types.DefinitionParams) -> types.Location | None:
-        uri = parameters.text_document.uri
-        topology = session.find_topology(uri)
-        position = session.to_line_and_column(uri, parameters.position)
-        definition = None if topology is None else topology.find_definition(*position)
+        topology, line, column = session.locate(parameters.text_document.uri, parameters.position)
+        definition = None if topology is None else topology.find_definition(line, column)
         if definition is None:
             return None
         path, entry = definition
@@ -357,10 +339,8 @@ def _add_navigation(server: LanguageServer, session: EditorSession) -> None:
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def find_references(parameters: types.ReferenceParams) -> list[types.Location]:
-        uri = parameters.text_document.uri
-        topology = session.find_topology(uri)
-        position = session.to_line_and_column(uri, parameters.position)
-        file_and_entry = None if topology is None else topology.find_meant_entry(*position)
+        topology, line, column = session.locate(parameters.text_document.uri, parameters.position)
+        file_and_entry = None if topology is None else topology.find_meant_entry(line, column)
         if topology is None or file_and_entry is None:
             return []
         path, entry = file_and_entry
@@ -377,10 +357,8 @@ def _add_rename(server: LanguageServer, session: EditorSession) -> None:
 
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepare_rename(parameters: types.PrepareRenameParams) -> types.Range | None:
-        uri = parameters.text_document.uri
-        topology = session.find_topology(uri)
-        position = session.to_line_and_column(uri, parameters.position)
-        entry_and_span = None if topology is None else find_renameable(topology, *position)
+        topology, line, column = session.locate(parameters.text_document.uri, parameters.position)
+        entry_and_span = None if topology is None else find_renameable(topology, line, column)
         if topology is None or entry_and_span is None:
             return None
         return session.to_client_range(topology.path, entry_and_span[1])
@@ -388,8 +366,7 @@ def _add_rename(server: LanguageServer, session: EditorSession) -> None:
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def rename(parameters: types.RenameParams) -> types.WorkspaceEdit | None:
         try:
-            uri, position = parameters.text_document.uri, parameters.position
-            return session.build_rename(uri, position, parameters.new_name)
+            return session.build_rename(parameters)
         except RenameRefused as error:
             message = types.ShowMessageParams(types.MessageType.Error, str(error))
             server.window_show_message(message)

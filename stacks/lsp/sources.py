@@ -93,12 +93,11 @@ class SourceFile:
 
     def get_quote_around(self, span: Span) -> str:
         """Return the quote around the value with an expression at a span, or an empty text."""
-        scalars = (
-            scalar
-            for scalar in self._scalar_ranges
-            if scalar[0] <= (span.line, span.begin) < scalar[1]
-        )
-        return next((quote for _, _, quote in scalars), "")
+        for event in self._expression_events:
+            begin, end = event.start_mark, event.end_mark
+            if (begin.line, begin.column) <= (span.line, span.begin) < (end.line, end.column):
+                return event.style if event.style in ("'", '"') else ""
+        return ""
 
     def get_span(self, position: SourcePosition, text: str) -> Span:
         """Return the span of a text at a position, without quotes."""
@@ -131,14 +130,6 @@ class SourceFile:
         return [
             event for event in events if isinstance(event, yaml.ScalarEvent) and "{{" in event.value
         ]
-
-    @property
-    def _scalar_ranges(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
-        """Yield begin, end and quote of each scalar with an expression, as (line, column)."""
-        for event in self._expression_events:
-            begin, end = event.start_mark, event.end_mark
-            style = event.style if event.style in ("'", '"') else ""
-            yield (begin.line, begin.column), (end.line, end.column), style
 
     def _find_references(self) -> Iterator[ExpressionPath]:
         """Yield the references in all expressions of the file."""
@@ -186,27 +177,19 @@ class Sources:
         """Return the files in the namespaces of a file, with the file itself."""
         path = path.resolve()
         own_namespaces = [
-            namespace
-            for namespace in self.namespaces
-            if any(other_source.path == path for other_source in namespace)
+            namespace for namespace in self.namespaces if any(it.path == path for it in namespace)
         ]
-        return list(
-            {source.path: source for namespace in own_namespaces for source in namespace}.values()
-        )
+        return list({source.path: source for it in own_namespaces for source in it}.values())
 
     def list_inclusions(self, path: Path) -> Iterator[tuple[SourceFile, MappingNode]]:
         """Yield the inclusions of a file's namespace as a module, each with the including file."""
         own_paths = {source.path for source in self.list_sharing(path)}
         known_inclusions: set[tuple[Path, SourcePosition]] = set()
-        for source in (
-            included_source for namespace in self.namespaces for included_source in namespace
-        ):
+        for source in (it for namespace in self.namespaces for it in namespace):
             for module in source.list_modules():
                 key = source.path, module.position
-                if (
-                    key not in known_inclusions
-                    and _resolve_module_file(module, source.path) in own_paths
-                ):
+                is_own = _resolve_module_file(module, source.path) in own_paths
+                if is_own and key not in known_inclusions:
                     known_inclusions.add(key)
                     yield source, module
 
@@ -214,12 +197,10 @@ class Sources:
         """Return where inclusions of the file as a module pass an input."""
         spans = []
         for source, module in self.list_inclusions(path):
-            input_values = module.get("with")
-            entry = (
-                input_values.entries.get(name) if isinstance(input_values, MappingNode) else None
-            )
-            if entry is not None:
-                spans.append((source.path, source.get_span(entry.position, name)))
+            values = module.get("with")
+            if isinstance(values, MappingNode) and name in values.entries:
+                position = values.entries[name].position
+                spans.append((source.path, source.get_span(position, name)))
         return spans
 
 
@@ -247,7 +228,6 @@ class _SourceReader:
         )
 
     def read(self, path: Path) -> None:
-        """Read the namespace of a file, and the namespaces of the modules in it."""
         # Modules may include each other in a cycle, which validation reports.
         if path.resolve() in self._started_paths:
             return

@@ -4,7 +4,8 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, Sequenc
 from gpuform.stacks.engine.project import Project, find_project, find_topology_file
 from gpuform.stacks.expressions.sandbox import FILTERS, SANDBOX
 from gpuform.stacks.lsp.cursor import Cursor, ExpressionPath, NamedEntry, Outline, Span
-from gpuform.stacks.lsp.sources import Sources, parse_source
+from gpuform.stacks.lsp.sources import SourceFile, Sources, parse_source
 from gpuform.stacks.lsp.vocabulary import Word, find_outputs, find_words, list_values
 
 _SCHEMA_COMMENT: Final = re.compile(r"^#.*\$schema=\S*topology\.schema\.json", re.MULTILINE)
@@ -98,21 +99,26 @@ class TopologyText:
     @cached_property
     def module_paths(self) -> dict[str, Path]:
         """Return the files of the modules that this file itself includes, by the modules' names."""
-        own_source = next(
-            (
-                source
-                for source in self.sources.list_sharing(self.path)
-                if self.is_same_file(source.path)
-            ),
-            None,
+        pairs = (
+            (inclusion.get("name"), inclusion.get("file"))
+            for source in self._own_sources
+            for inclusion in source.list_modules()
         )
-        inclusions = own_source.list_modules() if own_source is not None else ()
-        pairs = ((inclusion.get("name"), inclusion.get("file")) for inclusion in inclusions)
         return {
             name.text: self.path.parent / file.text
             for name, file in pairs
             if isinstance(name, ScalarNode) and isinstance(file, ScalarNode)
         }
+
+    @cached_property
+    def _shared_sources(self) -> Sequence[SourceFile]:
+        """Return the files that share their names with this one, and this one itself."""
+        return self.sources.list_sharing(self.path)
+
+    @property
+    def _own_sources(self) -> list[SourceFile]:
+        """Return this file; nothing without a valid text."""
+        return [source for source in self._shared_sources if self.is_same_file(source.path)]
 
     def list_completions(self, line: int, column: int) -> list[Completion]:
         """Return the words for the cursor, required ones marked as first.
@@ -126,10 +132,9 @@ class TopologyText:
         if cursor.kind == "expression" and cursor.path[:1] in (("config",), ("inputs",)):
             return []
         if cursor.kind == "expression":
-            completions = self._complete_expression(cursor)
             return [
                 self._to_bracket_completion(completion, cursor, line, column)
-                for completion in completions
+                for completion in self._complete_expression(cursor)
             ]
         if cursor.path[:1] == ("include",):
             completions = self._complete_inclusion(cursor, line)
@@ -145,8 +150,7 @@ class TopologyText:
             ]
         platform = self._get_platform_at(cursor.path)
         if cursor.kind == "value":
-            values = list_values(cursor.path, platform)
-            return [Completion(value, "value") for value in values]
+            return [Completion(value, "value") for value in list_values(cursor.path, platform)]
         words = find_words(cursor.path, platform).values()
         # A plain item of `include` is a file name; with a colon it becomes a module's field.
         is_bare = cursor.path == ("include",) and _PLAIN_LIST_ITEM.fullmatch(
@@ -195,9 +199,7 @@ class TopologyText:
 
         For an input, the inclusions that pass a value are added.
         """
-        references_by_file = {
-            source.path: source.references for source in self.sources.list_sharing(self.path)
-        }
+        references_by_file = {source.path: source.references for source in self._shared_sources}
         # The text is not valid YAML yet: its lines still show references.
         if not references_by_file:
             references_by_file = {self.path: list(self.outline.list_references())}
@@ -220,25 +222,17 @@ class TopologyText:
         if own_entry is not None:
             return self.path, own_entry
         reference_and_step = self.outline.find_reference_at(line, column)
-        if (
-            reference_and_step is None
-            or len(reference_and_step[0].steps) < 2
-            or reference_and_step[1] != 1
-        ):
+        if reference_and_step is None or reference_and_step[1] != 1:
             return None
-        return self._find_entry(reference_and_step[0].steps[0], reference_and_step[0].steps[1])
+        section, name, *_ = reference_and_step[0].steps
+        return self._find_entry(section, name)
 
     def _find_own_entry(self, line: int, column: int) -> NamedEntry | None:
         """Return the entry of this text whose name is under the cursor, or None."""
         entry = self.outline.find_entry_at(line, column)
         if entry is not None:
             return entry
-        own_sources = (
-            source
-            for source in self.sources.list_sharing(self.path)
-            if self.is_same_file(source.path)
-        )
-        return next((source.find_entry_at(line, column) for source in own_sources), None)
+        return next((source.find_entry_at(line, column) for source in self._own_sources), None)
 
     def is_same_file(self, path: Path) -> bool:
         """Return whether a path leads to this file."""
@@ -249,21 +243,18 @@ class TopologyText:
         own_entry = self.outline.entries.get((section, name))
         if own_entry is not None:
             return self.path, own_entry
-        for source in self.sources.list_sharing(self.path):
-            entry = source.find_entry(section, name)
-            if entry is not None:
-                return source.path, entry
-        return None
+        entries = ((it.path, it.find_entry(section, name)) for it in self._shared_sources)
+        return next(((path, entry) for path, entry in entries if entry is not None), None)
 
     def _list_names(self, section: str) -> list[str]:
         """Return the names of this text and of the other files of the namespace."""
-        own_names = self.outline.list_names(section)
-        sources = self.sources.list_sharing(self.path)
-        return list(
-            dict.fromkeys(
-                [*own_names, *(name for source in sources for name in source.list_names(section))]
-            )
-        )
+        names = [name for source in self._shared_sources for name in source.list_names(section)]
+        return list(dict.fromkeys([*self.outline.list_names(section), *names]))
+
+    def _find_fields(self, section: str, name: str) -> MappingNode | None:
+        """Return the fields of an entry in any of the files, or None."""
+        entries = (source.find_fields(section, name) for source in self._shared_sources)
+        return next((fields for fields in entries if fields is not None), None)
 
     def _has_root(self, name: str, cursor: Cursor) -> bool:
         """Return whether an expression at the cursor can begin with the name."""
@@ -278,21 +269,12 @@ class TopologyText:
 
         Keys that an expression computes are missing.
         """
-        entries = (
-            source.find_fields(section, name) for source in self.sources.list_sharing(self.path)
-        )
-        return _list_for_each_keys(
-            next((fields.get("for_each") for fields in entries if fields is not None), None)
-        )
+        fields = self._find_fields(section, name)
+        return _list_for_each_keys(None if fields is None else fields.get("for_each"))
 
     def _list_module_keys(self, name: str) -> list[str] | None:
         """Return the keys of a module's instances, or None without a `for_each` or a module."""
-        modules = (
-            listed_module
-            for source in self.sources.list_sharing(self.path)
-            for listed_module in source.list_modules()
-        )
-        for module in modules:
+        for module in (it for source in self._shared_sources for it in source.list_modules()):
             module_name = module.get("name")
             if isinstance(module_name, ScalarNode) and module_name.text == name:
                 return _list_for_each_keys(module.get("for_each"))
@@ -355,11 +337,8 @@ class TopologyText:
         own_entry = self.outline.entries.get((section, name))
         if own_entry is not None:
             return self.outline.find_value(own_entry, "platform")
-        entries = (
-            source.find_fields(section, name) for source in self.sources.list_sharing(self.path)
-        )
-        entry_fields = next((fields for fields in entries if fields is not None), None)
-        node = None if entry_fields is None else entry_fields.get("platform")
+        fields = self._find_fields(section, name)
+        node = None if fields is None else fields.get("platform")
         return node.text if isinstance(node, ScalarNode) else None
 
     def _find_word(self, line: int, column: int, pattern: str) -> re.Match[str] | None:
@@ -382,14 +361,11 @@ class TopologyText:
         return path, next((output for output in outputs if output is not None), None)
 
     def _read_text(self, path: Path) -> str:
-        """Return the text of a file from the editor or from disk, empty if it cannot be read."""
         text = self.open_texts.get(path.resolve())
         if text is None:
-            try:
-                text = path.read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                text = ""
-        return text
+            with suppress(OSError):
+                return path.read_text(encoding="utf-8", errors="replace")
+        return text or ""
 
     def _get_platform_at(self, path: tuple[str, ...]) -> str | None:
         """Return the platform of the entry around a path of keys, or None."""
@@ -412,11 +388,8 @@ class TopologyText:
                 for name, description in _ROOT_DESCRIPTIONS.items()
                 if self._has_root(name, cursor)
             }
-            descriptions = {**roots, **dict.fromkeys(sections, "Resources of this file.")}
-            return [
-                Completion(name, "variable", description)
-                for name, description in descriptions.items()
-            ]
+            roots |= dict.fromkeys(sections, "Resources of this file.")
+            return [Completion(name, "variable", text) for name, text in roots.items()]
         root, *rest = steps
         if root in _ROOT_FIELDS and not rest:
             return [Completion(name, "variable") for name in _ROOT_FIELDS[root]]
@@ -446,10 +419,10 @@ class TopologyText:
         keys = self._list_module_keys(steps[0])
         if keys is not None and len(steps) == 1:
             return [Completion(key, "name") for key in keys]
-        names = (
-            [] if path is None else parse_source(path, self._read_text(path)).list_names("outputs")
-        )
-        return [Completion(name, "output") for name in names]
+        if path is None:
+            return []
+        outputs = parse_source(path, self._read_text(path)).list_names("outputs")
+        return [Completion(name, "output") for name in outputs]
 
     def _describe_reference(self, reference: ExpressionPath, step_index: int) -> str:
         """Return the description of one step of a reference in Markdown, empty if unknown."""
@@ -458,11 +431,10 @@ class TopologyText:
             kind = SECTIONS.get(root)
             if root in FILTERS and kind is None and root not in _ROOT_DESCRIPTIONS:
                 return f"**{root}**, a filter"
-            return (
-                f"**{root}**\n\n{_ROOT_DESCRIPTIONS.get(root) or f'{kind} resources of this file.'}"
-                if (root in _ROOT_DESCRIPTIONS or kind)
-                else ""
+            description = _ROOT_DESCRIPTIONS.get(root) or (
+                kind and f"{kind} resources of this file."
             )
+            return f"**{root}**\n\n{description}" if description else ""
         file_and_entry = self._find_entry(root, rest[0])
         if file_and_entry is None:
             return ""

@@ -46,7 +46,6 @@ def describe_type(model: type[BaseModel], name: str, *, model_label: str) -> str
 
 @cache  # the schema of a model has all of its fields
 def _get_properties(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of each field of a model, by name."""
     properties: dict[str, Any] = model.model_json_schema()["properties"]
     return properties
 
@@ -233,7 +232,6 @@ def _build_section_words() -> dict[str, Word]:
 
 @cache
 def _build_field_words(model: type[BaseModel]) -> dict[str, Word]:
-    """Return the fields of a model as words, by name."""
     rules = get_field_rules(model)
     is_input = issubclass(model, InputModel)
     words = {}
@@ -255,7 +253,6 @@ def _build_field_words(model: type[BaseModel]) -> dict[str, Word]:
 
 @cache
 def _build_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of a model, with its properties and definitions."""
     return model.model_json_schema()
 
 

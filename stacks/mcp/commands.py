@@ -161,7 +161,6 @@ def _is_needed_to_ask(name: str) -> bool:
 
 
 def _list_secret_variables() -> set[str]:
-    """Return the environment variables of the platforms' secret settings."""
     settings = (setting for platform in platforms().values() for setting in platform.settings)
     return {setting.variable for setting in settings if setting.secret}
 

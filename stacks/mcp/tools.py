@@ -356,7 +356,6 @@ class Tools:
             )
 
     def _redact_answer(self, answer: Answer) -> Answer:
-        """Return the answer with the secret values of the environment masked in every field."""
         redacted = self.commands.redact(answer.model_dump_json())
         return Answer.model_validate_json(redacted)
 

@@ -154,7 +154,6 @@ class _ShareProcess(SealedProcess):
         self._on_progress = on_progress
 
     def handle_message(self, answer: Any) -> bool:
-        """Pass the progress on."""
         if isinstance(answer, PlayProgress):
             self._on_progress(answer)
         return isinstance(answer, PlayProgress)

@@ -122,7 +122,6 @@ class _RunPlans:
     made: Plan | None = None
 
     def collect(self, event: OperationEvent) -> None:
-        """Keep the plan of a preview or a run that has ended."""
         if not isinstance(event, RunEnded) or event.outcome is None:
             return
         if not event.started.preview:
@@ -534,7 +533,6 @@ def _join_runs(first: PlayedRun, second: PlayedRun) -> PlayedRun:
 
 
 def _list_changes(plan: Plan) -> list[ResourceChange]:
-    """Return the changes of a plan that do anything."""
     return [change for change in plan.changes if change.action.is_change]
 
 

@@ -192,7 +192,6 @@ _ENVIRONMENT_PREFIXES: Final = ("PULUMI_", "GPUFORM_", "TOGETHER_")
 
 
 def _list_platform_variables() -> set[str]:
-    """Return the environment variables of all settings of the platforms."""
     settings = chain.from_iterable(platform.settings for platform in platforms().values())
     return {setting.variable for setting in settings if setting.variable}
 

@@ -265,7 +265,6 @@ def has_test_files(project_folder: Path) -> bool:
 
 
 def _find_test_files(project_folder: Path) -> list[Path]:
-    """Return the sorted test files of the project in the folder; empty without any."""
     test_folder = project_folder / FOLDER
     return sorted(
         file for extension in ("yaml", "yml") for file in test_folder.glob(f"*.{extension}")
@@ -356,7 +355,6 @@ def list_entries(project: Project, stack: str) -> list[ExpandedEntry] | None:
 
 
 def _describe_entry(group: InstanceGroup[Any], module: ModuleInstance | None) -> ExpandedEntry:
-    """Describe an entry of the topology with its instances and the names of its resources."""
     return ExpandedEntry(
         group.declaration.address,
         str(group.declaration.position),

@@ -371,7 +371,6 @@ class _Comparison:
             )
 
     def _find_resources(self, pattern: str) -> list[ReportedResource]:
-        """Return the resources in the state whose name or address matches the pattern."""
         resources = self.report.final_state.resources
         return [item for item in resources if _has_match(pattern, item.name, item.address)]
 

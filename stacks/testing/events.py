@@ -142,7 +142,6 @@ class CaseEvents:
                 self._happened[number] = answer["number"]
 
     def _write_record(self) -> None:
-        """Write the events that happened or failed until now to `record_file`."""
         happened, failed = list(self._happened.items()), list(self.failed.items())
         content = {"happened": happened, "failed": failed}
         self.record_file.write_text(json.dumps(content), encoding="utf-8")
@@ -262,7 +261,6 @@ class CaseEvents:
         self._send_request("POST", path, inputs.body or {})
 
     def _has_control(self, control: str) -> bool:
-        """Return True if the emulator accepts POST requests at the path `control`."""
         return self.server.app.url_map.bind("").test(control, "POST")
 
     def _apply_request(self, inputs: OutsideRequestInputs) -> None:

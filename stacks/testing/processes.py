@@ -213,7 +213,6 @@ class CaseProcess(SealedProcess):
 
     @property
     def _has_kill_event(self) -> bool:
-        """Return True if an event of the case kills the run."""
         return any(event.kill for event in self._spec.inputs.events or ())
 
 

@@ -213,7 +213,6 @@ def render_junit(results: Sequence[CaseResult]) -> str:
 
 
 def _add_testcase(suite: ET.Element, result: CaseResult) -> None:
-    """Add the JUnit element of a case's result to a test suite."""
     case = result.case
     position = case.get_position()
     testcase = _add_element(

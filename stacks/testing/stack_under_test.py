@@ -256,6 +256,5 @@ def _validate_inputs(project: Project, inputs: Mapping[str, Any], base_folder: P
 
 
 def _resolve_state_file(case: CaseInputs, base_folder: Path) -> Path | None:
-    """Return the absolute path of the state file for the first run, or None."""
     state = case.start.state if case.start else None
     return None if state is None else (base_folder / state).resolve()

@@ -385,11 +385,9 @@ class Resource:
         )
 
     def _list_dependency_urns(self) -> set[str]:
-        """Return the URNs of the resources in the option `depends_on`."""
         return {resource.urn for resource in self.options.get("depends_on", ())}
 
     def _list_secret_outputs(self) -> list[str]:
-        """Return the kind's secret properties, and those in `additional_secret_outputs`."""
         additional_names = self.options.get("additional_secret_outputs", ())
         return [*self.lifecycle.list_secret_names(), *additional_names]
 

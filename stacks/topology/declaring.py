@@ -285,7 +285,6 @@ def declare_nothing(run: TopologyRun) -> None:
 
 
 def _create_stack_registration(run: TopologyRun) -> Registration:
-    """Return the registration of the stack itself, the root of all resources."""
     project, stack = run.program.project, run.program.stack
     name = f"{project}-{stack}"
     urn = make_urn(stack, project, "", STACK_TYPE, name)

@@ -206,7 +206,6 @@ class _Loader:
                 self.problems.add_once(position, "unknown-key", reason, message)
 
     def add_file(self, file: TopologyFile, defaults: Defaults) -> None:
-        """Add the declarations of a file to the topology."""
         topology, root = self.topology, file.root
         if topology.inputs is not None:
             self.report_topology_keys(root)

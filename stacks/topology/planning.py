@@ -191,7 +191,6 @@ def resolve_stack_references(
 
 
 def _find_first_position(inputs: Mapping[str, ConfigVariable], path: Path) -> SourcePosition:
-    """Return the position of the first declared input."""
     return next(
         (variable.position for variable in inputs.values()), SourcePosition(format_path(path))
     )
@@ -211,7 +210,6 @@ def _check_stack(
 def _refuse_unset(
     topology: Topology, config: Mapping[str, ConfigValue], problems: Diagnostics
 ) -> None:
-    """Report each configuration variable without a value."""
     for name, variable in topology.config.items():
         if name not in config:
             hint = f"set it: {format_set_command(name, secret=variable.secret)}"

@@ -161,6 +161,5 @@ def require_value(scope: Scope, node: Node) -> Any:
 
 
 def _raise_problems(problems: Diagnostics) -> None:
-    """Raise TopologyError with all problems if there are any."""
     if problems:
         raise TopologyError(problems)

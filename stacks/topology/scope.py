@@ -459,7 +459,6 @@ def find_part_position(value: SourcePosition, part: str) -> SourcePosition:
 
 
 def _create_error(problem: DocumentDiagnostic) -> Exception:
-    """Return a TopologyError with this problem."""
     from gpuform.stacks.topology.run_sources import TopologyError  # noqa: PLC0415 - loads Pulumi
 
     return TopologyError([problem])

@@ -139,7 +139,6 @@ def apply_changes(target: ExportTarget, manifests: Sequence[Manifest]) -> list[C
 def _split_manifests(
     manifests: Sequence[Manifest],
 ) -> tuple[dict[str, NodeMetadata], list[OwnedObject]]:
-    """Return the manifests of nodes by name, and those of objects."""
     nodes = [manifest for manifest in manifests if isinstance(manifest, NodeMetadata)]
     objects = [manifest for manifest in manifests if isinstance(manifest, OwnedObject)]
     return {manifest.name: manifest for manifest in nodes}, objects
@@ -300,7 +299,6 @@ def _patch_node(
 
 
 def _build_object_path(manifest: OwnedObject) -> str:
-    """Return the path of the manifest's object in the Kubernetes API."""
     return _build_collection_path(manifest) + build_path(manifest.name)
 
 
@@ -349,7 +347,6 @@ def _plan_object_change(target: ExportTarget, manifest: OwnedObject) -> Change:
 
 
 def _plan_removal(target: ExportTarget, path: str) -> Iterator[Change]:
-    """Yield the removal of a recorded object; nothing for a missing object."""
     existing_object = _find_object(target, path)
     if existing_object is not None:
         action = KeyAction.REMOVE if _is_owned(target, existing_object) else KeyAction.LEFT

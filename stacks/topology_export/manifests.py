@@ -238,7 +238,6 @@ class WriteRecords:
 
 
 def _compute_record_name(kubernetes: str, form: str) -> str:
-    """Return the name of the record for a Kubernetes cluster and a format."""
     return f"{RECORD_PREFIX}{compute_digest(f'{form} {kubernetes}')}"
 
 

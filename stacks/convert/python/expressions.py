@@ -80,7 +80,6 @@ class ExpressionWriter:
         return render_literal(self.convert_value(node), reject_reference)
 
     def _render_single(self, piece: nodes.Expr) -> str:
-        """Return the code of the only expression in a text."""
         reference = self.find_reference(piece)
         return (
             reference.code
@@ -231,7 +230,6 @@ def reject_reference(value: Any) -> str:
 
 
 def _render_constant(_: ExpressionWriter, node: Any) -> PythonExpression:
-    """Return a constant as a Python literal."""
     kinds = {bool: "boolean", str: "string", int: "integer", float: "number"}
     return PythonExpression(
         render_literal(node.value, reject_reference), kinds.get(type(node.value), "any")
@@ -308,7 +306,6 @@ def _render_list(writer: ExpressionWriter, node: Any) -> PythonExpression:
 
 
 def _render_concatenation(writer: ExpressionWriter, node: Any) -> PythonExpression:
-    """Return parts joined by Jinja2's `~` as the Python expression of one text."""
     values = (item.value if isinstance(item, nodes.Const) else item for item in node.nodes)
     pieces = [
         value if isinstance(value, str | nodes.Expr) else nodes.Const(value) for value in values
@@ -317,7 +314,6 @@ def _render_concatenation(writer: ExpressionWriter, node: Any) -> PythonExpressi
 
 
 def _render_call(writer: ExpressionWriter, node: Any) -> PythonExpression:
-    """Return a call of `range`, or of a platform's lookup."""
     # The number and types of unpacked arguments are unknown here.
     if node.dyn_args or node.dyn_kwargs:
         raise NoPythonEquivalent

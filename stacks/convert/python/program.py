@@ -167,13 +167,11 @@ class _ProgramWriter:
             yield f"from gpuform.stacks import {', '.join(gpuform_names)}"
 
     def render_value(self, value: Any) -> str:
-        """Return a value as Python code, with the program's variables for references."""
         return render_literal(value, self.names)
 
     def build_statement(
         self, declaration: Repeatable, references: ReferenceWriter
     ) -> "_DeclarationStatement":
-        """Return the statement of an entry or a module."""
         loop_header = build_loop_header(declaration, self.planned, ExpressionWriter(references))
         writer = ExpressionWriter(
             replace(references, loop=loop_header.loop) if loop_header else references
@@ -205,7 +203,6 @@ class _ProgramWriter:
     def render_module_arguments(
         self, module: Inclusion, name: str, writer: ExpressionWriter
     ) -> Iterator[str]:
-        """Yield the lines of a module's arguments."""
         # The path must hold on every machine, and `Path.relative_to` refuses a module above the
         # folder.
         path = os.path.relpath(module.file.resolve(), self.folder.resolve())
@@ -277,7 +274,6 @@ class _SourceComments:
     _files: dict[str, list[str]] = field(default_factory=dict)
 
     def find_comments_above(self, position: SourcePosition) -> list[str]:
-        """Return the comment lines directly above a position."""
         lines = self._read_lines(position.file)
         comments: list[str] = []
         for line in reversed(lines[: position.line - 1]):
@@ -312,7 +308,6 @@ _RENAMED: Final = {"import": "import_", "timeouts": "custom_timeouts"}
 
 
 def _render_options(options: Mapping[str, Entry], writer: ExpressionWriter) -> str:
-    """Return `pulumi.ResourceOptions(...)`."""
     arguments = (
         f"{_RENAMED.get(key, key)}={_render_option(key, entry, writer)}"
         for key, entry in options.items()
@@ -321,7 +316,6 @@ def _render_options(options: Mapping[str, Entry], writer: ExpressionWriter) -> s
 
 
 def _render_option(key: str, entry: Entry, writer: ExpressionWriter) -> str:
-    """Return the value of the resource option `key` as Python code."""
     if key in LISTS:
         return f"[{', '.join(map(writer.render_resource, list_items(entry)))}]"
     if key in SINGLE:
@@ -353,11 +347,9 @@ def _render_alias(node: Node, writer: ExpressionWriter) -> str:
 
 
 def _is_reference(node: Node) -> bool:
-    """Return True if the node is a scalar that consists of one reference."""
     template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
     return template is not None and template.reference is not None
 
 
 def _render_node(node: Node, writer: ExpressionWriter) -> str:
-    """Return the value of a node as Python code."""
     return render_literal(writer.convert_value(node), reject_reference)

@@ -278,7 +278,6 @@ def _select_part(expression: PythonExpression, steps: Steps, kind: str = "any") 
 
 
 def _render_subscript(step: str | int | Code) -> str:
-    """Return a step as Python code for use between brackets."""
     if isinstance(step, Code):
         return step.text
     return quote_text(step) if isinstance(step, str) else str(step)

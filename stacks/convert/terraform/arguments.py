@@ -191,7 +191,6 @@ class ArgumentConverter:
                     yield member, to_hcl_literal(value)
 
     def _report(self, argument: str, message: str) -> None:
-        """Report an omission at the position of an argument."""
         self.report_omission(self.block.find_argument_position(argument), message)
 
     def convert_meta_arguments(self) -> dict[str, Value]:

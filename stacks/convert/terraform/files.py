@@ -165,7 +165,6 @@ _RawBlock = tuple[str, tuple[str, ...], Mapping[str, Any]]
 
 
 def _iterate_blocks(document: Mapping[str, Any]) -> Iterator[_RawBlock]:
-    """Yield type, labels and content of each block of a parsed file."""
     for type_, bodies in document.items():
         for body in bodies if isinstance(bodies, list) else ():
             labels: list[str] = []
@@ -201,7 +200,6 @@ def _remove_marks(value: Any) -> Any:
 
 
 def _unquote(key: str) -> str:
-    """Return a key without enclosing double quotes."""
     return key[1:-1] if key.startswith('"') and key.endswith('"') else key
 
 

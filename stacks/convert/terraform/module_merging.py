@@ -217,7 +217,6 @@ class ModuleMerger:
         return ConfigEntry(name, fields)
 
     def _find_type(self, value: Value, declared_type: Any) -> str:
-        """Return the type of an input with a value."""
         if isinstance(value, ConfigReference) and not value.steps:
             for variable in self.variables:
                 if variable.name == value.name:
@@ -236,14 +235,12 @@ class _Stripping:
     prefix: str
 
     def strip(self, reference: Value) -> Value:
-        """Return the reference to an entry of a module as the module has it."""
         if not isinstance(reference, DeclaredReference):
             return reference
         return replace(reference, name=reference.name.removeprefix(f"{self.prefix}-"))
 
 
 def _strip_prefix(entry: ResourceEntry, prefix: str) -> ResourceEntry:
-    """Return an entry of a module as the module has it."""
     inner = convert_members(entry, _Stripping(prefix).strip)
     return replace(inner, name=entry.name.removeprefix(f"{prefix}-"))
 

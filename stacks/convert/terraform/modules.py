@@ -93,7 +93,6 @@ def _parse_address(raw: Any) -> tuple[str, str, str, Step | None] | None:
 
 
 def _parse_key(key: str | None) -> Step | None:
-    """Return a key of `count` or `for_each` as written in an address."""
     return None if key is None else json.loads(key)
 
 
@@ -274,7 +273,6 @@ def _replace_in(raw: Any, patterns: Sequence[tuple[re.Pattern[str], str]]) -> An
 
 
 def _replace_all(code: str, patterns: Sequence[tuple[re.Pattern[str], str]]) -> str:
-    """Return an expression with all replacements."""
     for pattern, replacement in patterns:
         # A replacement is no template of `re`: a key may contain backslashes.
         code = pattern.sub(replacement.replace("\\", r"\\"), code)

@@ -242,7 +242,6 @@ class InstanceReferences:
         return PoolMove(members[fabric_id], fabric_id, fabric_name)
 
     def _find_fabric_names(self) -> Mapping[str, str]:
-        """Return the names of the fabrics in the state by their ids."""
         names: dict[str, str] = {}
         for source in self.data_sources:
             if source.type == CLUSTER_FABRIC and source.attributes.get("cluster_name"):
@@ -255,7 +254,6 @@ class InstanceReferences:
 
 
 def _list_nodes(pool: ResourceInstance) -> list[PoolNode]:
-    """Return the nodes of a pool with ids and names in the state."""
     return [
         PoolNode(str(server["id"]), str(server["gpu_node_name"]), pool)
         for server in find_servers(pool.attributes)

@@ -233,7 +233,6 @@ def _get_settings(server: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _get_common_settings(servers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the settings that all servers of a pool have."""
     return {
         name: value
         for name, value in (_get_settings(servers[0]) if servers else {}).items()

@@ -214,7 +214,6 @@ class TerraformConverter:
         )
 
     def _report_omission(self, position: SourcePosition, message: str, hint: str = "") -> None:
-        """Add something that was not converted to the omissions."""
         self.omissions.add(position, "terraform", message, hint)
 
     def _build_entry(self, block: TerraformBlock, instance: ResourceInstance) -> ResourceEntry:
@@ -331,7 +330,6 @@ class TerraformConverter:
         raise UnresolvedExpression(f"local.{name}")
 
     def _get_local_or_boundary(self, name: str) -> Any:
-        """Return the reference to an input or output of a module, or the expression of a local."""
         return self.boundaries.get(name) or self._get_local(name)
 
     def resolve_expression_of_local(self, name: str) -> Value:

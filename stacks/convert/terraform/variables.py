@@ -87,7 +87,6 @@ class TerraformVariables:
         raise UnresolvedExpression(f"var.{name}")
 
     def _get_value(self, name: str, block: TerraformBlock) -> Value:
-        """Return the value of a variable from the files, or None."""
         # The value that made the existing objects: .tfvars override the default.
         raw = self.files.variable_values.get(name, block.body.get("default"))
         return None if raw is None else resolve_literal(raw)
