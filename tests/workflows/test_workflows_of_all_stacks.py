@@ -32,6 +32,7 @@ from gpuform.stacks.ci_workflows import (
     choose_label,
     render_workflows,
 )
+from gpuform.stacks.cli.app import cli
 from gpuform.stacks.code_hosts.review_target import WORKFLOW_HOSTS, CodeHostName
 from gpuform.stacks.doctor.ci_files import examine_ci_files
 from gpuform.stacks.doctor.findings import Level
@@ -679,6 +680,33 @@ def list_variants(root: Path, host: CodeHostName) -> Iterator[dict[str, str]]:
             yield render_workflows(
                 Repository(root, root / "infra/cluster"), replace(settings, label="cluster-prod")
             )
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+def test_one_command_gives_three_stacks_in_two_projects_workflows_without_findings(
+    root: Path, lint: Callable[[Sequence[Path]], str]
+) -> None:
+    (root / ".git").rmdir()
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    (root / "infra/cluster/__main__.py").write_text(READING_PROD)
+    command = ["new", "ci", "--all", "--runners", "8", "--forge", "github"]
+    ran = CliRunner().invoke(
+        cli, [*command, "--dir", str(root / "infra"), "--backend", "s3://b"], prog_name="gpuform"
+    )
+    assert ran.exit_code == 0, ran.output
+    files = sorted(root.glob(".github/workflows/*.yml"))
+    assert [file.name for file in files] == [
+        "gpuform-drift.yml",
+        "gpuform-expire.yml",
+        "gpuform.yml",
+    ]
+    jobs = yaml.safe_load(files[-1].read_text())["jobs"]
+    applies = [name for name in jobs if name.startswith("apply-")]
+    assert applies == ["apply-dev-1", "apply-prod-1", "apply-prod-2"]
+    for name in ("network/dev", "network/prod", "cluster/prod"):
+        assert f"--filter '{name}'" in jobs["reviewed"]["steps"][-1]["run"]
+    assert lint(files) == ""
 
 
 @pytest.mark.slow
