@@ -124,15 +124,6 @@ class ResourceOperations(Protocol[In_contra, Out]):
     def __init__(self, settings: Settings) -> None:
         """Create at most a client; send nothing."""
 
-    def find_planning_problems(
-        self, context: ProviderContext, values: Mapping[str, Any]
-    ) -> Iterable[Problem]:
-        """Yield a problem for each declared value that the platform would refuse, while planning.
-
-        `values` has valid inputs in normal form and may be UNKNOWN in places.
-        `context.on_skipped_check` receives a check that is impossible; that is never an error.
-        """
-
     def create(self, context: ProviderContext, inputs: In_contra) -> str:
         """Send the create and return the object's id at once, without waiting for readiness.
 
@@ -171,6 +162,20 @@ class ResourceOperations(Protocol[In_contra, Out]):
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
         """Delete the object and wait until it is gone; a missing object is no error."""
+
+
+@runtime_checkable
+class PlanningChecks(Protocol):
+    """The additional operation of a kind whose declaration the platform's lists may contradict."""
+
+    def find_planning_problems(
+        self, context: ProviderContext, values: Mapping[str, Any]
+    ) -> Iterable[Problem]:
+        """Yield a problem for each declared value that the platform would refuse, while planning.
+
+        `values` has valid inputs in normal form and may be UNKNOWN in places.
+        `context.on_skipped_check` receives a check that is impossible; that is never an error.
+        """
 
 
 @runtime_checkable

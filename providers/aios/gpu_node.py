@@ -5,7 +5,7 @@ and the sums change together. The sums are computed from the entries that the re
 corrected until they agree with the registry's answer, whoever adds nodes at the same time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.providers.aios.client import DuplicateId, get_client
@@ -48,7 +48,6 @@ from gpuform.schemas.aios.updates import (
 )
 from gpuform.schemas.aios.wire import entry_to_declared
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes
 
 ObservedNode = Observed[GpuNodeOutputs]
@@ -62,14 +61,6 @@ class GpuNodeOperations:
 
     def __init__(self, settings: Settings) -> None:
         self._client = get_client(settings)
-
-    def find_planning_problems(
-        self,
-        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
-        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
-    ) -> Iterator[Problem]:
-        """Return no problems: the registry has nothing to look up."""
-        return iter(())
 
     def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
         """Add the entry and its share of the sums exactly once; return the id `CLUSTER/NODE`.

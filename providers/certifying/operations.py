@@ -6,7 +6,7 @@ and operating systems that it names.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -25,7 +25,6 @@ from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.records import RecordedVerdict, Verdicts
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.certification import (
     DEFAULT_WAIT_MINUTES,
     CertificationOutputs,
@@ -84,14 +83,6 @@ class CertificationOperations(ABC, Generic[InputsT]):
         Raises:
             NotReady: the nodes cannot be reached yet.
         """
-
-    def find_planning_problems(
-        self,
-        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
-        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
-    ) -> Iterator[Problem]:
-        """Return no problems: the nodes may not exist yet."""
-        return iter(())
 
     def create(self, context: ProviderContext, inputs: InputsT) -> str:
         """Return the id after checking access to nodes and tester; the wait runs the tests.

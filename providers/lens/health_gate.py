@@ -5,7 +5,7 @@ passed gate stays passed until its triggers or its condition change. A refresh r
 gate would pass now.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
@@ -31,7 +31,6 @@ from gpuform.schemas.lens.inputs import (
     SeenOutputs,
 )
 from gpuform.schemas.lens.wire import GpuHeatmap, Overview
-from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 
 ID = "overview"
@@ -48,14 +47,6 @@ class HealthGateOperations:
 
     def __init__(self, settings: Settings) -> None:
         self._client = get_client(settings)
-
-    def find_planning_problems(
-        self,
-        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
-        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
-    ) -> Iterator[Problem]:
-        """Return no problems: the condition may hold by the time of the wait."""
-        return iter(())
 
     def create(self, context: ProviderContext, inputs: HealthGateInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
         """Return the one id of all gates; send nothing.

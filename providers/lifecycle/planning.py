@@ -27,7 +27,12 @@ from gpuform.providers.lifecycle.guarding import (
     require_foreign_deletion_permission,
 )
 from gpuform.providers.lifecycle.traits import Properties, Traits, to_properties, to_pulumi
-from gpuform.providers.operations import ForeignObjectLookup, NodeRemovalOperations, Settings
+from gpuform.providers.operations import (
+    ForeignObjectLookup,
+    NodeRemovalOperations,
+    PlanningChecks,
+    Settings,
+)
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.records import Drains
 from gpuform.schemas.changes import FieldChange, find_refused_changes, requires_action
@@ -71,7 +76,8 @@ class PlannedKind(Traits, ResourceProvider):
             if not problems:
                 operations = self.open_operations()
                 values, problems = self._complete_inputs(context, values)
-                problems = problems or list(operations.find_planning_problems(context, values))
+                if not problems and isinstance(operations, PlanningChecks):
+                    problems = list(operations.find_planning_problems(context, values))
             failures = [
                 CheckFailure(problem.path, context.redact(problem.reason)) for problem in problems
             ]

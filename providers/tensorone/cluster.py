@@ -9,7 +9,7 @@ a cluster, as its declaration allows: that is not drift, the plan reports it, an
 permission `start-terminated`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -70,7 +70,6 @@ from gpuform.providers.tensorone.start_stop import (
 )
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.changes import compute_changes as by_rules
-from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.repair import iterate_alternatives
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import START_FIELDS, ClusterInputs
@@ -101,14 +100,6 @@ class ClusterOperations:
 
     def __init__(self, settings: Settings) -> None:
         self._client = get_client(settings)
-
-    def find_planning_problems(
-        self,
-        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
-        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
-    ) -> Iterable[Problem]:
-        """Return no problems: the platform has no list to check a declaration with."""
-        return ()
 
     def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
         """Create a cluster and return the new id.

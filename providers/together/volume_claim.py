@@ -61,14 +61,6 @@ class VolumeClaimOperations:
     def __init__(self, settings: Settings) -> None:
         self._client = get_client(settings)
 
-    def find_planning_problems(
-        self,
-        context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
-        values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
-    ) -> Sequence[Any]:
-        """Return no problems: the cluster may not exist yet."""
-        return ()
-
     def create(self, context: ProviderContext, inputs: VolumeClaimInputs) -> str:
         """Create a claim and return the id, after the end of an earlier claim in deletion.
 

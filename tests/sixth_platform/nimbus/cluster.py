@@ -11,7 +11,6 @@ from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Expense, ResourceUsage
 from gpuform.schemas.values import parse_count
 from nimbus.client import get_client
@@ -25,12 +24,6 @@ class ClusterOperations:
 
     def __init__(self, settings: Settings) -> None:
         self._client = get_client(settings)
-
-    def find_planning_problems(
-        self, context: ProviderContext, values: Mapping[str, Any]
-    ) -> Sequence[Problem]:
-        """Return no problem: Nimbus has no lists to compare the inputs with."""
-        return ()
 
     def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
         """Create the cluster exactly once, also if the answer is lost; return its id."""
