@@ -463,18 +463,14 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     """Whether the resource is usable now."""
     not_ready_reason: pulumi.Output[str | None]
     """Why the resource is not usable; absent if it is."""
-    stopped_by: pulumi.Output[str | None]
-    """Why `gpuform expire` stopped the node, if it did."""
     policy_ip: pulumi.Output[str | None]
     """Address of the node in the subnet."""
     policy_use_nat: pulumi.Output[bool]
     """Whether the node has a public address."""
     policy_nat: pulumi.Output[str | None]
     """The public address."""
-    node_pool_id: pulumi.Output[str | None]
-    """The platform's node pool."""
     cluster_fabric_name: pulumi.Output[str | None]
-    """Name of the fabric."""
+    """Name of the node's fabric."""
     pfs_ip: pulumi.Output[list[str]]
     """Addresses of the node in the storage network."""
     server_type: pulumi.Output[str | None]
@@ -499,6 +495,10 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     """Why the scheduler cannot use the node, if `repair` asks the scheduler."""
     unusable_since: pulumi.Output[str | None]
     """Since when the scheduler cannot use the node, in UTC."""
+    stopped_by: pulumi.Output[str | None]
+    """Why `gpuform expire` stopped the node, if it did."""
+    node_pool_id: pulumi.Output[str | None]
+    """The platform's node pool."""
     faults: pulumi.Output[list[NodeFaultValues]]
     """Faults of the node, as last observed."""
     newer_image: pulumi.Output[NewerImageValues | None]

@@ -17,11 +17,9 @@ from gpuform.schemas.models import OutputModel, OutputPart, optional_field
 from gpuform.schemas.policies.repair import NodeFault
 
 
-class NodeOutputs(OutputPart):
-    """A node of a pool as the platform reports it."""
+class _ReportedNode(OutputPart):
+    """What SCP and a scheduler report of a node, alone or in a pool."""
 
-    id: str = Field(description="Id of the node.")
-    gpu_node_name: str = Field(description="Name of the node.")
     state: str = Field(description="State of the node, as the platform reports it.")
     policy_ip: str | None = optional_field("Address of the node in the subnet.")
     policy_use_nat: bool = Field(
@@ -29,20 +27,14 @@ class NodeOutputs(OutputPart):
     )
     policy_nat: str | None = optional_field("The public address.")
     public_ip_address_id: str | None = optional_field(
-        "Id of the node's public IP, if gpuform assigned it."
+        "Id of the public IP, if gpuform assigned it."
     )
     lock_enabled: bool = Field(default=False, description="Whether the node is locked.")
-    cluster_fabric_id: str | None = optional_field(
-        "Fabric of the node; absent until the platform has created it."
-    )
     cluster_fabric_name: str | None = optional_field("Name of the node's fabric.")
-    zone: str | None = optional_field("Availability zone of the node; absent with API version 1.2.")
     pfs_ip: list[str] = Field(
         default=[], description="Addresses of the node in the storage network."
     )
     server_type: str | None = optional_field("Name of the server type.")
-    product_type_id: str | None = optional_field("Id of the server type.")
-    image_id: str | None = optional_field("Id of the node's image.")
     image_version: str | None = optional_field("Operating system of the node.")
     os_type: str | None = optional_field("Kind of the operating system, such as LINUX.")
     time_zone: str | None = optional_field("Time zone, such as Asia/Seoul.")
@@ -57,6 +49,24 @@ class NodeOutputs(OutputPart):
     unusable_since: str | None = optional_field(
         "Since when the scheduler cannot use the node, in UTC."
     )
+
+
+class _NodeIdentity(OutputPart):
+    """The id and name of a node. A base class of its own, so that they come first."""
+
+    id: str = Field(description="Id of the node.")
+    gpu_node_name: str = Field(description="Name of the node.")
+
+
+class NodeOutputs(_ReportedNode, _NodeIdentity):
+    """A node of a pool as the platform reports it."""
+
+    cluster_fabric_id: str | None = optional_field(
+        "Fabric of the node; absent until the platform has created it."
+    )
+    zone: str | None = optional_field("Availability zone of the node; absent with API version 1.2.")
+    product_type_id: str | None = optional_field("Id of the server type.")
+    image_id: str | None = optional_field("Id of the node's image.")
 
 
 class NewerImageOutputs(OutputPart):
@@ -84,40 +94,11 @@ class NodePoolOutputs(OutputModel):
     faults: list[NodeFault] = Field(default=[], description="The broken nodes, as last observed.")
 
 
-class GpuNodeOutputs(OutputModel):
+class GpuNodeOutputs(_ReportedNode, OutputModel):
     """One node as the platform reports it."""
 
     stopped_by: str | None = optional_field("Why `gpuform expire` stopped the node, if it did.")
-    state: str = Field(description="State of the node, as the platform reports it.")
-    policy_ip: str | None = optional_field("Address of the node in the subnet.")
-    policy_use_nat: bool = Field(
-        default=False, description="Whether the node has a public address."
-    )
-    policy_nat: str | None = optional_field("The public address.")
-    public_ip_address_id: str | None = optional_field(
-        "Id of the public IP, if gpuform assigned it."
-    )
-    lock_enabled: bool = Field(default=False, description="Whether the node is locked.")
     node_pool_id: str | None = optional_field("The platform's node pool.")
-    cluster_fabric_name: str | None = optional_field("Name of the fabric.")
-    pfs_ip: list[str] = Field(
-        default=[], description="Addresses of the node in the storage network."
-    )
-    server_type: str | None = optional_field("Name of the server type.")
-    image_version: str | None = optional_field("Operating system of the node.")
-    os_type: str | None = optional_field("Kind of the operating system, such as LINUX.")
-    time_zone: str | None = optional_field("Time zone, such as Asia/Seoul.")
-    account_id: str | None = optional_field("Id of the account that owns the node.")
-    created_at: str | None = optional_field("When the node was created.")
-    created_by: str | None = optional_field("Id of the user who created the node.")
-    modified_at: str | None = optional_field("When the node was last changed.")
-    modified_by: str | None = optional_field("Id of the user who changed the node last.")
-    trouble: str | None = optional_field(
-        "Why the scheduler cannot use the node, if `repair` asks the scheduler."
-    )
-    unusable_since: str | None = optional_field(
-        "Since when the scheduler cannot use the node, in UTC."
-    )
     faults: list[NodeFault] = Field(default=[], description="Faults of the node, as last observed.")
     newer_image: NewerImageOutputs | None = optional_field(
         "A newer image of the same distribution and kind, if the platform lists one."
