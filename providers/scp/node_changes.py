@@ -21,10 +21,10 @@ from gpuform.providers.scp.nodes.planning import (
     format_locked_nodes,
     get_power_state,
     is_switched_while_locked,
+    parse_stored_nodes,
     plan_pool,
 )
 from gpuform.providers.scp.nodes.repairs import decide_repairs
-from gpuform.providers.scp.pool.nodes import parse_stored_nodes
 from gpuform.providers.scp.pool.repairs import build_declared_pool
 from gpuform.providers.scp.pool.rollout import describe_rollout
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown

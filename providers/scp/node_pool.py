@@ -55,6 +55,7 @@ from gpuform.providers.scp.nodes.planning import (
     format_locked_nodes,
     get_power_state,
     is_terminating,
+    parse_stored_nodes,
 )
 from gpuform.providers.scp.nodes.repairs import NodeInspection
 from gpuform.providers.scp.nodes.steps import NodeSteps
@@ -65,7 +66,6 @@ from gpuform.providers.scp.pool.nodes import (
     add_interrupted_nodes,
     build_import_inputs,
     build_observed_inputs,
-    parse_stored_nodes,
 )
 from gpuform.providers.scp.pool.reconciler import (
     ObservedPool,

@@ -41,6 +41,23 @@ def split_into_batches(items: Sequence[T]) -> list[Sequence[T]]:
     return [items[start:end] for start, end in pairwise(ends)]
 
 
+def parse_stored_nodes(outputs: Mapping[str, Any]) -> list[NodeOutputs] | None:
+    """Parse the nodes in a pool's outputs; None if no run has seen a node yet.
+
+    A node stored without image or server type has those of the pool.
+    """
+    nodes = outputs.get("gpu_nodes")
+    if not isinstance(nodes, Mapping):
+        return None
+    # States of older versions do not say what each node was made with: as all of them.
+    pool_values = {
+        "image_id": outputs.get("image_id"),
+        "product_type_id": outputs.get("server_type_id"),
+    }
+    stored_values = ({k: v for k, v in node.items() if v is not None} for node in nodes.values())
+    return [NodeOutputs.model_validate({**pool_values, **node}) for node in stored_values]
+
+
 _POWER: Final[Mapping[str, str]] = {
     NodeState.RUNNING: "RUNNING",
     NodeState.CREATING: "RUNNING",

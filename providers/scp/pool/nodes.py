@@ -14,27 +14,15 @@ from gpuform.providers.creating import PROPAGATION_TIME_S, SEARCH_INTERVAL_S
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes.ledger import NodeLedger
-from gpuform.providers.scp.nodes.planning import DeclaredPool, get_power_state, is_terminating
+from gpuform.providers.scp.nodes.planning import (
+    DeclaredPool,
+    get_power_state,
+    is_terminating,
+    parse_stored_nodes,
+)
 from gpuform.providers.scp.nodes.steps import run_in_parallel
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.outputs import NodeOutputs
-
-
-def parse_stored_nodes(outputs: Mapping[str, Any]) -> list[NodeOutputs] | None:
-    """Parse the nodes in a pool's outputs; None if no run has seen a node yet.
-
-    A node stored without image or server type has those of the pool.
-    """
-    nodes = outputs.get("gpu_nodes")
-    if not isinstance(nodes, Mapping):
-        return None
-    # States of older versions do not say what each node was made with: as all of them.
-    pool_values = {
-        "image_id": outputs.get("image_id"),
-        "product_type_id": outputs.get("server_type_id"),
-    }
-    stored_values = ({k: v for k, v in node.items() if v is not None} for node in nodes.values())
-    return [NodeOutputs.model_validate({**pool_values, **node}) for node in stored_values]
 
 
 def node_to_outputs(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:

@@ -11,13 +11,12 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.lifetime import format_moment
 from gpuform.providers.records import Repair, Repairs
 from gpuform.providers.repairing import RepairDecision, parse_repair_policy
-from gpuform.providers.scp.nodes.planning import DeclaredPool, Replacement
+from gpuform.providers.scp.nodes.planning import DeclaredPool, Replacement, parse_stored_nodes
 from gpuform.providers.scp.nodes.repairs import (
     NodeInspection,
     decide_repairs,
     find_uncertified_nodes,
 )
-from gpuform.providers.scp.pool.nodes import parse_stored_nodes
 from gpuform.schemas.policies.repair import FaultCause, NodeRepair, RepairInputs
 from gpuform.schemas.scp.outputs import FAILED_NODE_STATES
 
