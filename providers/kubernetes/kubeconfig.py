@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from gpuform.providers.context import find_mounted_transport, get_run_context
 from gpuform.providers.environment import require_scheduler_access
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.schemas.kubeconfig import LOCAL_MACHINE_KEYS, Kubeconfig, UserPart
+from gpuform.schemas.access import LOCAL_MACHINE_KEYS, Kubeconfig, UserPart
 from gpuform.schemas.policies.drain import KubernetesInputs
 
 _PROJECT_ROOT_NAMES: Final = (".git", ".hg", ".svn", ".jj", "Pulumi.yaml", "Pulumi.yml")

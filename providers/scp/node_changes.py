@@ -24,8 +24,7 @@ from gpuform.providers.scp.nodes.planning import (
     parse_stored_nodes,
     plan_pool,
 )
-from gpuform.providers.scp.nodes.repairs import decide_repairs
-from gpuform.providers.scp.pool.repairs import build_declared_pool
+from gpuform.providers.scp.nodes.repairs import build_declared_pool, decide_repairs
 from gpuform.providers.scp.pool.rollout import describe_rollout
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import compute_changes as by_rules

@@ -57,7 +57,7 @@ from gpuform.providers.scp.nodes.planning import (
     is_terminating,
     parse_stored_nodes,
 )
-from gpuform.providers.scp.nodes.repairs import NodeInspection
+from gpuform.providers.scp.nodes.repairs import NodeInspection, decide_pool_repairs
 from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.offers import add_newer_image, build_image_notices
 from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, build_pool_id
@@ -73,7 +73,6 @@ from gpuform.providers.scp.pool.reconciler import (
     build_pool_outputs,
     build_target,
 )
-from gpuform.providers.scp.pool.repairs import decide_pool_repairs
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.drain import RemovedNodes

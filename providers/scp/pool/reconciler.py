@@ -25,11 +25,10 @@ from gpuform.providers.scp.nodes.planning import (
     parse_stored_nodes,
     plan_pool,
 )
-from gpuform.providers.scp.nodes.repairs import NodeInspection
+from gpuform.providers.scp.nodes.repairs import NodeInspection, PoolRepairs
 from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, PoolCreator, build_pool_id
 from gpuform.providers.scp.pool.nodes import PoolNodes
-from gpuform.providers.scp.pool.repairs import PoolRepairs
 from gpuform.providers.scp.pool.rollout import Rollout, RolloutLimits
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeFault
