@@ -1,11 +1,12 @@
-"""Read the CI job and the git commit that a command runs in, for the stack's history.
+"""Read the CI job and the git commit that a command runs in, and names of git revisions.
 
-`stack.workspace.Origin` calls this module. CI systems have Pulumi's names.
+`stack.workspace.Origin` calls this module for the stack's history, gates of a base branch and
+filters of stacks for branches. CI systems have Pulumi's names.
 """
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -14,7 +15,7 @@ from typing import Final
 from gpuform.providers.context import get_run_context
 
 _OFF: Final = "PULUMI_DISABLE_CI_DETECTION"
-_NAME: Final = "PULUMI_CI_SYSTEM"
+_SYSTEM_NAME: Final = "PULUMI_CI_SYSTEM"
 _PULL_REQUEST: Final = re.compile(r"refs/pull/(\d+)/")
 
 
@@ -174,7 +175,7 @@ def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
     for system in _SYSTEMS:
         if system.marker in set_variables:
             return _build_job(system.name, system.facts, set_variables)
-    if name := set_variables.get(_NAME):
+    if name := set_variables.get(_SYSTEM_NAME):
         return _build_job(name, _GENERIC, set_variables)
     return CiJob("CI") if set_variables.get("CI", "").lower() in ("1", "true") else None
 
@@ -185,7 +186,7 @@ def list_ci_variables() -> dict[str, tuple[str, ...]]:
     The first one marks the jobs of that system.
     """
     systems = {system.name: (system.marker, system.facts) for system in _SYSTEMS}
-    systems["another system"] = (_NAME, _GENERIC)
+    systems["another system"] = (_SYSTEM_NAME, _GENERIC)
     return {
         name: tuple(dict.fromkeys([marker, *re.findall(r"\$(\w+)", " ".join(facts.values()))]))
         for name, (marker, facts) in systems.items()
@@ -289,3 +290,25 @@ def _run_git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return completed.stdout.decode(errors="replace") if completed.returncode == 0 else None
+
+
+_REVISION: Final = re.compile(r"[^~^:]+?(?=@\{|[~^:]|\Z)")
+_BRANCHES: Final = ("refs/remotes/", "refs/heads/")
+
+
+def prefer_branch(revision: str, list_refs: Callable[[str], str]) -> str:
+    """Return `revision` with the full name of its branch, or unchanged if it names no branch.
+
+    git prefers a tag to a branch of the same name, and a local branch to one of a remote. Whoever
+    may push a tag `origin/main` would choose the gates that judge their change.
+
+    Args:
+        revision: a branch, or another revision of git: `origin/main`, `v1`, `main~2`.
+        list_refs: returns the full names of refs that git lists for a pattern, one a line.
+    """
+    match = _REVISION.match(revision)
+    name = "" if match is None else match[0]
+    for prefix in _BRANCHES if name else ():
+        if f"{prefix}{name}" in list_refs(f"{prefix}{name}").splitlines():
+            return f"{prefix}{revision}"
+    return revision

@@ -23,7 +23,7 @@ from gpuform.providers.context import get_run_context
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import GateLevel
 from gpuform.stacks import pricing
-from gpuform.stacks.engine.git_revision import prefer_branch
+from gpuform.stacks.engine.ci_job import prefer_branch
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.gates.file import (
     FILE,

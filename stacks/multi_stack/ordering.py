@@ -15,7 +15,7 @@ from typing import Final, Self
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
-from gpuform.stacks.engine.git_revision import prefer_branch
+from gpuform.stacks.engine.ci_job import prefer_branch
 from gpuform.stacks.engine.store import Backend, strip_credentials
 from gpuform.stacks.gates.file import check_gates, check_stacks_gates
 from gpuform.stacks.multi_stack.reading import (

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.context import RunContext
-from gpuform.stacks.engine.executing.deleted_outside import (
+from gpuform.stacks.engine.executing.step_executor import (
     CONFIRMATION_THRESHOLD,
     OutsideDeletion,
     OutsideDeletions,

@@ -14,7 +14,6 @@ from gpuform.providers.values import find_changed_keys
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine import property_paths
-from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion
 from gpuform.stacks.engine.executing.step_executor import StepExecutor
 from gpuform.stacks.engine.planning import (
     Op,
@@ -152,8 +151,7 @@ class Refresher:
             # An object that an interrupted run was deleting is expected to be missing.
             missing = self._executor.outside_deletions
             if causes and not old.external and not missing.is_expected(old):
-                seconds = time.monotonic() - started_at
-                missing.add(OutsideDeletion(step, old, causes[0], seconds))
+                missing.add(step, old, causes[0], started_at)
             else:
                 self._executor.snapshot.record_delete(old)
             return

@@ -9,17 +9,20 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.executing.builtin_resources import StackReferences
-from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion, OutsideDeletions
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.provider_host import Created, ProviderHost
 from gpuform.stacks.engine.state import ResourceState, SnapshotManager, format_timestamp
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
+
+if TYPE_CHECKING:
+    from gpuform.stacks.engine.executing.step_executor import OutsideDeletions
 
 _REMOVAL_VERBS = {Op.DELETE: "deleted", Op.DELETE_REPLACED: "deleted", Op.REPLACE: "replaced"}
 """What happens to the nodes of an object that a step removes, as plans show the reason."""
@@ -38,7 +41,7 @@ class StepApplier:
     host: ProviderHost
     stack_references: StackReferences
     snapshot: SnapshotManager
-    outside_deletions: OutsideDeletions
+    outside_deletions: "OutsideDeletions"
     report_start: Callable[[Step], None]
     limit_provider_calls: Callable[[Step], AbstractContextManager[None]]
     may_have_created: Callable[[str], bool]
@@ -332,8 +335,7 @@ class StepApplier:
                 # object is gone.
                 self.snapshot.record_pending_replacement(old)
             elif causes and not self.outside_deletions.is_expected(old):
-                seconds = time.monotonic() - started_at
-                self.outside_deletions.add(OutsideDeletion(step, old, causes[0], seconds))
+                self.outside_deletions.add(step, old, causes[0], started_at)
             else:
                 self.snapshot.record_delete(old)
         return []

@@ -18,7 +18,15 @@ from gpuform.stacks.engine.state.checkpoint import (
 from gpuform.stacks.engine.state.edits import IntegrityError, repair
 from gpuform.stacks.engine.state.graph import (
     DroppedReference,
+    NothingSelected,
+    SelectedResources,
+    Selection,
+    UrnPatterns,
+    find_deletable_urns,
     find_dependency_urns,
+    get_entries,
+    get_live_entry,
+    get_object_entry,
     get_provider_urn,
 )
 from gpuform.stacks.engine.state.journal import (
@@ -44,16 +52,6 @@ from gpuform.stacks.engine.state.resource_state import (
 )
 from gpuform.stacks.engine.state.snapshot import SnapshotManager
 from gpuform.stacks.engine.state.state_move import Move, move
-from gpuform.stacks.engine.state.targeting import (
-    NothingSelected,
-    SelectedResources,
-    Selection,
-    UrnPatterns,
-    find_deletable_urns,
-    get_entries,
-    get_live_entry,
-    get_object_entry,
-)
 
 __all__ = [
     "Checkpoint",

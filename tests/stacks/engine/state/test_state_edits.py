@@ -19,7 +19,7 @@ from gpuform.stacks.engine.state import (
     graph,
 )
 from gpuform.stacks.engine.state.edits import EditRefused, verify
-from gpuform.stacks.engine.state.targeting import NoSuchResource
+from gpuform.stacks.engine.state.graph import NoSuchResource
 
 TYPE = "pulumi-python:dynamic/lab:Machine"
 
