@@ -67,7 +67,7 @@ EXPORTS: Final = "exports"
 """Name of the part of the stack's registration that holds the names of the program's exports."""
 
 _VOLATILE_FIELDS = frozenset(
-    {"urn", "created", "modified", "source_position", "stack_trace", "hide_diff"}
+    {"urn", "created", "modified", "source_position", "stack_trace", "hide_diff", "number"}
 )
 _UNDIGESTED_FIELDS = frozenset({*_VOLATILE_FIELDS, "type", "name", "custom", "inputs"})
 

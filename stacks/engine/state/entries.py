@@ -36,9 +36,6 @@ class Entries:
     # entries of the last run that no step has processed
     _done: dict[int, ResourceState] = field(default_factory=dict)
     _old: dict[int, ResourceState] = field(default_factory=dict)
-    # id() of an entry -> its number. No field of the entry: a copy by `replace()` may be another
-    # entry, as the goal of a replacement is, and then must not find the number of the old one.
-    _numbers: dict[int, int] = field(default_factory=dict)
     _next: int = 0
     # URN -> number of an entry whose object a replacement has deleted already
     _replacing: dict[str, int] = field(default_factory=dict)
@@ -79,7 +76,7 @@ class Entries:
         entries = cls()
         for index, (number, entry) in enumerate(zip(order.numbers, resources, strict=True)):
             (entries._done if index < order.done else entries._old)[number] = entry
-            entries._numbers[id(entry)] = number
+            entry.number = number
             if entry.pending_replacement:
                 entries._replacing[entry.urn] = number
         entries._next = max(order.numbers, default=-1) + 1
@@ -90,8 +87,10 @@ class Entries:
         return entries
 
     def get_number(self, entry: ResourceState) -> int:
-        """Return the number of an entry."""
-        return self._numbers[id(entry)]
+        """Return the number of an entry. Raises KeyError for an entry that was never added."""
+        if entry.number is None:
+            raise KeyError(entry.urn)
+        return entry.number
 
     def get_entry(self, number: int) -> ResourceState:
         """Return the entry with this number. Raises KeyError for an unknown number."""
@@ -102,7 +101,7 @@ class Entries:
         number = self._next if number is None else number
         self._next = max(self._next, number + 1)
         self._done[number] = new
-        self._numbers[id(new)] = number
+        new.number = number
 
     def replace(self, old: ResourceState, new: ResourceState, number: int | None = None) -> None:
         """Replace `old` by `new`, this run's entry for the object of `old`."""
@@ -124,13 +123,13 @@ class Entries:
 
     def set_in_place(self, old: ResourceState, new: ResourceState) -> None:
         """Put `new` at the position of `old`, with the number of `old`."""
-        number = self._numbers[id(old)]
+        number = self.get_number(old)
         (self._done if number in self._done else self._old)[number] = new
-        self._numbers[id(new)] = number
+        new.number = number
 
     def mark_awaiting_replacement(self, old: ResourceState) -> None:
         """Mark `old`, whose object is deleted, as waiting for a replacement."""
-        self._replacing[old.urn] = self._numbers[id(old)]
+        self._replacing[old.urn] = self.get_number(old)
         self.set_in_place(old, replace(old, pending_replacement=True))
 
     def is_awaiting_replacement(self, urn: str) -> bool:
@@ -232,7 +231,7 @@ class Entries:
 
     def _discard(self, old: ResourceState) -> None:
         """Remove the entry, and its mark as waiting for a replacement."""
-        number = self._numbers[id(old)]
+        number = self.get_number(old)
         if self._done.pop(number, None) is None:
             self._old.pop(number, None)
         if self._replacing.get(old.urn) == number:

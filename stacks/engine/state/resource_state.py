@@ -32,6 +32,9 @@ class ResourceState:
 
     `custom_timeouts` are in seconds under create, update, delete and read. `stack_trace` holds
     source positions, empty where the SDK knows none. Times are RFC 3339 texts, kept as read.
+
+    `number` is the entry's number in `Entries`, which no file has; a copy by `replace()` keeps the
+    number until `Entries` gives the copy another one.
     """
 
     urn: str
@@ -69,6 +72,7 @@ class ResourceState:
     resource_hooks: dict[str, list[str]] = field(default_factory=dict)
     extension_ref: str = ""
     snippet_id: str = ""
+    number: int | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(slots=True)

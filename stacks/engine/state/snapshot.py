@@ -55,8 +55,12 @@ class SnapshotManager:
     journal: Journal | None = None
     _entries: Entries = field(init=False)
     _changes: list[_UnencodedRecord] = field(default_factory=list)
-    _texts: dict[int, tuple[ResourceState, PropertyMap, bytes]] = field(default_factory=dict)
-    _operation_texts: dict[int, tuple[PendingOperation, bytes]] = field(default_factory=dict)
+    # URN and `delete` of an entry: a URN has one live entry, and rarely several deleted ones
+    _texts: dict[tuple[str, bool], tuple[ResourceState, PropertyMap, bytes]] = field(
+        default_factory=dict
+    )
+    # URN -> the encoded operation
+    _operation_texts: dict[str, tuple[PendingOperation, bytes]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _writer: StateWriter | None = None
 
@@ -109,7 +113,7 @@ class SnapshotManager:
         """Remove a pending operation, successful or failed, without waiting for the journal."""
         with self._lock:
             operation = self._entries.end(token)
-            self._operation_texts.pop(id(operation), None)
+            self._operation_texts.pop(operation.resource.urn, None)
             self._record("end", {"token": token})
 
     def record_recovered(self, urn: str) -> None:
@@ -193,9 +197,9 @@ class SnapshotManager:
         References to removed and renamed entries are updated in them.
         """
         with self._lock:
-            before = {id(entry) for entry in self._entries.iterate_all()}
+            before = {entry.number: entry for entry in self._entries.iterate_all()}
             after = self._entries.rebuild()
-            if any(id(entry) not in before for entry in after):
+            if any(before[entry.number] is not entry for entry in after):
                 self._record("rebuild", {})
             return after
 
@@ -343,11 +347,11 @@ class SnapshotManager:
 
     def _encode_operation(self, operation: PendingOperation) -> bytes:
         """Encode a pending operation as JSON; cached until the operation ends."""
-        cached = self._operation_texts.get(id(operation))
-        # The id() may belong to another operation by now.
+        cached = self._operation_texts.get(operation.resource.urn)
+        # An interrupted create of an earlier run may have the URN, too.
         if cached is None or cached[0] is not operation:
             cached = (operation, encode_operation(operation, self.crypter))
-            self._operation_texts[id(operation)] = cached
+            self._operation_texts[operation.resource.urn] = cached
         return cached[1]
 
     def _encode_resource(self, resource: ResourceState) -> bytes:
@@ -355,11 +359,12 @@ class SnapshotManager:
         # The program may register other outputs of a component later: the cached JSON is valid for
         # these outputs only.
         outputs = resource.outputs
-        cached = self._texts.get(id(resource))
+        key = (resource.urn, resource.delete)
+        cached = self._texts.get(key)
         if cached is not None and cached[0] is resource and cached[1] is outputs:
             return cached[2]
         encoded = encode_resource(resource, self.crypter)
-        self._texts[id(resource)] = (resource, outputs, encoded)
+        self._texts[key] = (resource, outputs, encoded)
         return encoded
 
 

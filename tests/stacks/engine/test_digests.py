@@ -59,6 +59,7 @@ def test_equal_values_of_two_keys_have_different_digests(crypter):
     ("one", "other"),
     [
         ({"created": "2026"}, {"created": "2027", "modified": "2027"}),
+        ({"number": 1}, {"number": 2}),
         ({"source_position": "project:///a.py#1"}, {"stack_trace": ["b"]}),
         ({"inputs": {"a": 1.0, "b": 2.0}}, {"inputs": {"b": 2.0, "a": 1.0}}),
         ({"dependencies": ["a", "b"]}, {"dependencies": ["b", "a"]}),

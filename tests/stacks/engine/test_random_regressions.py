@@ -1,6 +1,7 @@
 """Test the minimal forms of faults that random programs found."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -166,3 +167,15 @@ def test_sorting_moves_dependencies_first_and_keeps_the_other_order(states):
         earlier_urns.add(entry.urn)
     again, _, _ = Entries.load(listed, []).build_current()
     assert again == listed
+
+
+def test_a_copy_of_an_entry_is_the_same_entry():
+    entry = ResourceState("r0", True, "t")
+    entries_of_run = Entries.load([entry], [])
+    entries_of_run.replace(replace(entry, protect=True), replace(entry, id="o-1"))
+    assert [e.id for e in entries_of_run.iterate_all()] == ["o-1"]
+
+
+def test_an_entry_of_no_run_is_not_found():
+    with pytest.raises(KeyError, match="r0"):
+        Entries.load([], []).get_number(ResourceState("r0", True, "t"))

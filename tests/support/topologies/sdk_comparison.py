@@ -214,7 +214,7 @@ def describe_resource(resource: Any) -> Any:
     description["stack_trace"] = [
         f for f in description["stack_trace"] if f.startswith("project:///")
     ]
-    for name in ("source_position", "created", "modified"):
+    for name in ("source_position", "created", "modified", "number"):
         description.pop(name, None)
     if isinstance(resource, Registration | Read):
         description["place"] = resource.place if description["stack_trace"] else ""
