@@ -131,12 +131,13 @@ def test_one_comment_shows_the_plans_of_all_stacks_by_the_gates_of_the_base(
     assert all("--gates-from" in line for line in text.splitlines() if "gpuform preview" in line)
 
 
+@pytest.mark.parametrize("runners", [None, 8])
 def test_only_jobs_of_an_environment_get_secrets_and_only_those_of_an_apply_may_write(
-    root: Path,
+    root: Path, runners: int | None
 ) -> None:
     """A workflow of a branch can name any secret of its repository, so there is none."""
     seen = set()
-    for name, job in iterate_jobs(render(root, "github")):
+    for name, job in iterate_jobs(render(root, "github", runners=runners)):
         text = yaml.safe_dump(job, width=10_000)
         environment = get_environment(job)
         assert ("secrets." in text) is bool(environment), name
