@@ -31,8 +31,7 @@ from gpuform.stacks.declaration_writer.declarations import (
     InterpolatedText,
     ResourceEntry,
     Value,
-    find_config_references,
-    find_resource_references,
+    find_references,
 )
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read
@@ -176,7 +175,7 @@ class DeclarationBuilder:
         options |= build_options(requests, self)
         referenced_addresses = {
             self.get_address(reference_in_entry)
-            for reference_in_entry in find_resource_references([properties, options])
+            for reference_in_entry in find_references([properties, options], DeclaredReference)
         }
         further_dependencies = [
             self.references[urn]
@@ -224,11 +223,11 @@ class DeclarationBuilder:
             # A state shows only the result of a secret text: its parts become `depends_on`.
             len(values) == 1
             and isinstance(values[0], Secret)
-            and any(find_config_references(value))
+            and any(find_references(value, ConfigReference))
         ):
             return value
         referenced_addresses = {
-            self.get_address(reference) for reference in find_resource_references(value)
+            self.get_address(reference) for reference in find_references(value, DeclaredReference)
         }
         unreferenced_names = [
             name_of(urn)
@@ -323,13 +322,12 @@ class DeclarationBuilder:
         is_only_run = len(values) == 1
         if isinstance(matched, InterpolatedText):
             matched = self.secrets.replace_literal_parts(name, matched)
-        has_parts = any(find_resource_references(matched)) or any(find_config_references(matched))
-        if isinstance(matched, dict | list) and not is_only_run and has_parts:
+        parts = [*find_references(matched, DeclaredReference, ConfigReference)]
+        if isinstance(matched, dict | list) and not is_only_run and parts:
             members = _zip_members(values) or []
             if any(self.secrets.has_secret_in(str(key)) for key, _ in members):
                 raise DisclosedSecret
             # A member that is secret only through its neighbors needs no more than their secrecy.
-            parts = [*find_resource_references(matched), *find_config_references(matched)]
             is_secret = is_secret or any(map(indexes[0].has_secret_reference, parts))
             converted = {
                 key: self._convert_secret(member_values, indexes, (*name, str(key)), is_secret)

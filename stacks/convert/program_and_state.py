@@ -29,7 +29,7 @@ from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     Declarations,
     DeclaredReference,
-    find_config_references,
+    find_references,
 )
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePosition
 from gpuform.stacks.engine.language_host import Program, Recorded, record
@@ -213,7 +213,7 @@ def _find_used_config(declarations: Declarations) -> Iterator[str]:
         dict(declarations.outputs),
         *([dict(e.properties), dict(e.options)] for e in declarations.entries),
     ]
-    return (reference.name for reference in find_config_references(values))
+    return (reference.name for reference in find_references(values, ConfigReference))
 
 
 _MIN_OUTPUT_TEXT_LENGTH: int = 8

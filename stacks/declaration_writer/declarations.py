@@ -103,6 +103,11 @@ class ResourceEntry:
         """Return the model of the resource's inputs."""
         return load_lifecycle_class(self.platform, self.kind).inputs
 
+    def sort_properties(self) -> list[tuple[str, Value]]:
+        """Return the properties in the order of the model; unknown names come last."""
+        order = {name: position for position, name in enumerate(self.model.model_fields)}
+        return sorted(self.properties.items(), key=lambda item: order.get(item[0], len(order)))
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
@@ -142,25 +147,19 @@ class Declarations:
     inputs: Sequence[ConfigEntry] = ()
 
 
-def find_resource_references(value: Value) -> Iterator[DeclaredReference]:
-    """Yield the references to resources in a value, at any depth."""
-    return (item for item in _iterate_references(value) if isinstance(item, DeclaredReference))
+AnyReference = TypeVar("AnyReference", bound=Reference)
 
 
-def find_config_references(value: Value) -> Iterator[ConfigReference]:
-    """Yield the references to configuration variables in a value, at any depth."""
-    return (item for item in _iterate_references(value) if isinstance(item, ConfigReference))
+def find_references(value: Value, *kinds: type[AnyReference]) -> Iterator[AnyReference]:
+    """Yield the references of these kinds in a value, at any depth."""
+    for leaf in iterate_leaves(value):
+        if isinstance(leaf, InterpolatedText):
+            yield from find_references(leaf.parts, *kinds)
+        elif isinstance(leaf, kinds):
+            yield leaf
 
 
-def find_module_references(value: Value) -> Iterator[ModuleReference]:
-    """Yield the references to inputs and outputs of modules in a value, at any depth."""
-    return (item for item in _iterate_references(value) if isinstance(item, ModuleReference))
-
-
-_Referring = TypeVar("_Referring", bound=Reference)
-
-
-def to_reference_in_text(reference: _Referring) -> _Referring:
+def to_reference_in_text(reference: AnyReference) -> AnyReference:
     """Return the reference for use in a text.
 
     A reference to a resource itself gets the step `id`: as a complete value, a resource means its
@@ -169,14 +168,6 @@ def to_reference_in_text(reference: _Referring) -> _Referring:
     if isinstance(reference, DeclaredReference) and not reference.steps:
         return replace(reference, steps=("id",))
     return reference
-
-
-def _iterate_references(value: Value) -> Iterator[Reference]:
-    for leaf in iterate_leaves(value):
-        if isinstance(leaf, InterpolatedText):
-            yield from _iterate_references(leaf.parts)
-        elif isinstance(leaf, Reference):
-            yield leaf
 
 
 def convert_members(entry: ResourceEntry, convert: Callable[[Value], Value]) -> ResourceEntry:
@@ -216,7 +207,9 @@ def sort_by_dependencies(entries: Sequence[ResourceEntry]) -> list[ResourceEntry
         if entry.address in visited_addresses:
             return
         visited_addresses.add(entry.address)
-        for reference in find_resource_references([dict(entry.properties), dict(entry.options)]):
+        for reference in find_references(
+            [dict(entry.properties), dict(entry.options)], DeclaredReference
+        ):
             dependency = entries_by_address.get(f"{reference.section}.{reference.name}")
             if dependency is not None:
                 visit(dependency)

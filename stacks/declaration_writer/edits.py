@@ -257,21 +257,12 @@ def find_resource_calls(source: str, file_name: str) -> list[ResourceCall]:
     resource_calls = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args:
-            type_, name = (
-                imported_names.find_resource_type(node.func),
-                _get_literal_text(node.args[0]),
-            )
+            type_ = imported_names.find_resource_type(node.func)
+            name = _get_literal_text(node.args[0])
             if type_ is not None and name is not None:
                 variable = variables_by_call.get(node, "")
-                resource_calls.append(
-                    ResourceCall(
-                        *type_,
-                        name,
-                        variable,
-                        _get_literal_text(_find_import_option(node)) or "",
-                        node,
-                    )
-                )
+                import_id = _get_literal_text(_find_import_option(node)) or ""
+                resource_calls.append(ResourceCall(*type_, name, variable, import_id, node))
     return resource_calls
 
 
@@ -325,7 +316,8 @@ def remove_import_options(
     calls = [
         resource_call.call
         for resource_call in find_resource_calls(source, file_name)
-        if resource_call.import_id and _get_key(resource_call) in resource_keys
+        if resource_call.import_id
+        and (resource_call.platform, resource_call.kind, resource_call.name) in resource_keys
     ]
     lines = source.splitlines(keepends=True)
     return _require_valid_python(
@@ -380,10 +372,6 @@ def _require_valid_python(source: str, file_name: str) -> str:
     return source
 
 
-def _get_key(resource_call: ResourceCall) -> tuple[str, str, str]:
-    return resource_call.platform, resource_call.kind, resource_call.name
-
-
 def _get_literal_text(node: ast.expr | None) -> str | None:
     value = node.value if isinstance(node, ast.Constant) else None
     return value if isinstance(value, str) else None
@@ -413,13 +401,10 @@ def _find_import_span(call: ast.Call, lines: Sequence[str]) -> Span:
     index = next(n for n, keyword in enumerate(keywords) if keyword.arg == "import_")
     # Other options stay, with their comments and commas.
     if len(keywords) > 1:
-        return find_listed(
-            [(_find_begin(keyword, lines), _find_end(keyword, lines)) for keyword in keywords],
-            index,
-        )
+        return find_listed([_get_span(keyword, lines) for keyword in keywords], index)
     if opts is None:
         raise AssertionError("what has the option has options")
-    begin, end = _find_begin(opts, lines), _find_end(opts, lines)
+    begin, end = _get_span(opts, lines)
     source = "".join(lines)
     line_begin = find_line_start(source, begin)
     line_end = source.find("\n", end) + 1
@@ -429,12 +414,12 @@ def _find_import_span(call: ast.Call, lines: Sequence[str]) -> Span:
     return begin, end + len(source[end:]) - len(source[end:].lstrip(", "))
 
 
-def _find_begin(node: ast.keyword, lines: Sequence[str]) -> int:
-    return _to_offset(lines, node.lineno, node.col_offset)
-
-
-def _find_end(node: ast.keyword, lines: Sequence[str]) -> int:
-    return _to_offset(lines, node.end_lineno or 0, node.end_col_offset or 0)
+def _get_span(node: ast.keyword, lines: Sequence[str]) -> Span:
+    """Return the offsets of a keyword argument in the source."""
+    return (
+        _to_offset(lines, node.lineno, node.col_offset),
+        _to_offset(lines, node.end_lineno or 0, node.end_col_offset or 0),
+    )
 
 
 def _to_offset(lines: Sequence[str], line: int, column: int) -> int:

@@ -1,6 +1,6 @@
 """Render declarations as a Python program, in lines of at most 100 characters.
 
-`convert` and `python_edits` call this module; only the longest values, which nothing can break,
+`convert` and `edits` call this module; only the longest values, which nothing can break,
 exceed the width.
 """
 
@@ -47,11 +47,8 @@ def to_variable_name(name: str) -> str:
     variable_name = re.sub(r"\W", "_", name, flags=re.ASCII)
     if not variable_name or variable_name[0].isdigit():
         variable_name = f"_{variable_name}"
-    return (
-        f"{variable_name}_"
-        if keyword.iskeyword(variable_name) or keyword.issoftkeyword(variable_name)
-        else variable_name
-    )
+    is_keyword = keyword.iskeyword(variable_name) or keyword.issoftkeyword(variable_name)
+    return f"{variable_name}_" if is_keyword else variable_name
 
 
 def render_literal(value: Value, names: VariableLookup) -> str:
@@ -280,26 +277,17 @@ def _render_resource(entry: ResourceEntry, names: PythonNames) -> Iterator[str]:
     read_id = options.pop("id", None)
     variable = names.assign(entry.section, entry.name)
     call = f"{entry.platform}.{entry.kind}"
-    if read_id is not None:
-        yield f"{variable} = {call}.get("
-    else:
-        yield f"{variable} = {call}("
+    yield f"{variable} = {call}{'(' if read_id is None else '.get('}"
     indent = " " * STEP
     yield f"{indent}{quote_text(entry.name)},"
     if read_id is not None:
         yield from render_argument("", read_id, STEP, names)
     else:
-        for name in _sort_properties(entry):
-            yield from render_argument(f"{name}=", entry.properties[name], STEP, names)
+        for name, value in entry.sort_properties():
+            yield from render_argument(f"{name}=", value, STEP, names)
     if options:
         yield f"{indent}opts={_render_options(options, names)},"
     yield ")"
-
-
-def _sort_properties(entry: ResourceEntry) -> list[str]:
-    """Return the names of the properties in the order of the model; unknown names come last."""
-    order = {name: position for position, name in enumerate(entry.model.model_fields)}
-    return sorted(entry.properties, key=lambda property_name: order.get(property_name, len(order)))
 
 
 def _render_options(options: Mapping[str, Value], names: PythonNames) -> str:

@@ -1,12 +1,12 @@
 """Render declarations as a topology file; each value means the same when the file is read again.
 
-`convert` renders complete files here; `yaml_edits` renders the lines that it adds to a person's
+`convert` renders complete files here; `edits` renders the lines that it adds to a person's
 file.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from math import isfinite
 from typing import Any, Final
@@ -17,13 +17,10 @@ from yaml.resolver import Resolver
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.topology import SECTIONS, get_reference_fields
 from gpuform.stacks.declaration_writer.declarations import (
-    ConfigEntry,
-    ConfigReference,
     Declarations,
     DeclaredReference,
     EachReference,
     InterpolatedText,
-    ModuleEntry,
     ModuleReference,
     Reference,
     ResourceEntry,
@@ -48,17 +45,17 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def render_expression(value: Reference) -> str:
     """Return the expression of a reference, without braces."""
+    steps: tuple[str | int | EachReference, ...]
     if isinstance(value, EachReference):
-        return "each" + "".join(map(_render_step, value.steps))
-    if isinstance(value, DeclaredReference) and isinstance(value.key, EachReference):
-        steps = "".join(map(_render_step, (value.name, value.key, *value.steps)))
-        return f"{value.section}{steps}"
-    if isinstance(value, ModuleReference):
-        return value.root + "".join(map(_render_step, (value.name, *value.steps)))
-    if isinstance(value, ConfigReference):
-        return "config" + "".join(map(_render_step, (value.name, *value.steps)))
-    keys = [] if value.key is None else [str(value.key)]
-    return value.section + "".join(map(_render_step, (value.name, *keys, *value.steps)))
+        root, steps = "each", value.steps
+    elif isinstance(value, DeclaredReference):
+        key = value.key if isinstance(value.key, EachReference) else str(value.key)
+        keys = () if value.key is None else (key,)
+        root, steps = value.section, (value.name, *keys, *value.steps)
+    else:
+        root = value.root if isinstance(value, ModuleReference) else "config"
+        steps = (value.name, *value.steps)
+    return root + "".join(map(_render_step, steps))
 
 
 def render_scalar(value: Value) -> str:
@@ -115,15 +112,12 @@ def _render_block(value: Value, indent: int) -> list[str]:
     lines = []
     for item in value:
         dash = f"{' ' * indent}- "
-        if (
-            isinstance(item, Mapping | list | tuple)
-            and item
-            and len(dash + render_flow(item)) > WIDTH
-        ):
+        line = dash + render_flow(item)
+        if isinstance(item, Mapping | list | tuple) and item and len(line) > WIDTH:
             first, *rest = _render_block(item, indent + STEP)
             lines += [dash + first.lstrip(" "), *rest]
         else:
-            lines.append(dash + render_flow(item))
+            lines.append(line)
     return lines
 
 
@@ -167,11 +161,8 @@ def _render_number(value: int | float) -> str:  # noqa: PYI041 - rendered differ
 
 def _render_text(content: str) -> str:
     """Return the YAML of a text, in quotes unless all YAML readers read the bare text as text."""
-    return (
-        content
-        if _PLAIN.fullmatch(content) and _is_text_for_every_reader(content)
-        else _quote(content)
-    )
+    is_plain = _PLAIN.fullmatch(content) and _is_text_for_every_reader(content)
+    return content if is_plain else _quote(content)
 
 
 def _is_text_for_every_reader(content: str) -> bool:
@@ -204,7 +195,7 @@ def build_sections(declarations: Declarations) -> dict[str, dict[str, Mapping[st
     Top-level keys without members are left out.
     """
     sections: dict[str, dict[str, Mapping[str, Value] | Value]] = {
-        key: {variable.name: _build_config_members(variable) for variable in variables}
+        key: {variable.name: dict(variable.fields) for variable in variables}
         for key, variables in (("inputs", declarations.inputs), ("config", declarations.variables))
     }
     for section in SECTIONS:
@@ -221,14 +212,10 @@ def build_entry_members(entry: ResourceEntry) -> dict[str, Value]:
     name: `volume` for `volume_id`.
     """
     short_names = {field: short for short, field in get_reference_fields(entry.model).items()}
-    order = {name: position for position, name in enumerate(entry.model.model_fields)}
     members: dict[str, Value] = {"platform": entry.platform}
     if entry.for_each is not None:
         members["for_each"] = entry.for_each
-    for name in sorted(
-        entry.properties, key=lambda property_name: order.get(property_name, len(order))
-    ):
-        value = entry.properties[name]
+    for name, value in entry.sort_properties():
         # A short name such as `volume` takes only a reference to a resource; the full name takes
         # any value.
         is_resource = isinstance(value, DeclaredReference) and not value.steps
@@ -239,30 +226,19 @@ def build_entry_members(entry: ResourceEntry) -> dict[str, Value]:
 
 
 def render_members(names: Mapping[str, Value], indent: int, step: int = STEP) -> list[str]:
-    """Return the lines of a top-level key's members; each entry gets separate lines.
+    """Return the lines of a top-level key's members; an object with `platform` is an entry.
 
     `indent` is the column of the members, `step` the further indentation of an entry's content.
     """
-    return [
-        line
-        for name, value in names.items()
-        for line in _render_member_or_entry(name, value, indent, step)
-    ]
-
-
-def _render_member_or_entry(name: str, value: Value, indent: int, step: int) -> Sequence[str]:
-    """Return the lines of a section's member; an object with `platform` is written as an entry.
-
-    The members of an entry are indented by `step`.
-    """
-    if not isinstance(value, Mapping) or "platform" not in value:
-        return render_member(name, value, indent)
-    inner_lines = [
-        line
-        for key, item in value.items()
-        for line in _render_entry_member(key, item, indent + step)
-    ]
-    return [f"{' ' * indent}{render_key(name)}:", *inner_lines]
+    lines = []
+    for name, value in names.items():
+        if isinstance(value, Mapping) and "platform" in value:
+            lines.append(f"{' ' * indent}{render_key(name)}:")
+            for key, item in value.items():
+                lines += _render_entry_member(key, item, indent + step)
+        else:
+            lines += render_member(name, value, indent)
+    return lines
 
 
 def _render_entry_member(name: str, value: Value, indent: int) -> list[str]:
@@ -274,18 +250,15 @@ def _render_entry_member(name: str, value: Value, indent: int) -> list[str]:
 
 def _render_sections(declarations: Declarations) -> Iterator[list[str]]:
     if declarations.modules:
-        includes = [_build_module_members(module) for module in declarations.modules]
+        includes = [
+            {
+                "file": module.file,
+                "name": module.name,
+                **({} if module.for_each is None else {"for_each": module.for_each}),
+                "with": dict(module.arguments),
+            }
+            for module in declarations.modules
+        ]
         yield ["include:", *_render_block(includes, STEP)]
     for key, names in build_sections(declarations).items():
         yield [f"{key}:", *render_members(names, STEP)]
-
-
-def _build_module_members(module: ModuleEntry) -> Mapping[str, Value]:
-    members: dict[str, Value] = {"file": module.file, "name": module.name}
-    if module.for_each is not None:
-        members["for_each"] = module.for_each
-    return {**members, "with": dict(module.arguments)}
-
-
-def _build_config_members(variable: ConfigEntry) -> Mapping[str, Value]:
-    return dict(variable.fields)

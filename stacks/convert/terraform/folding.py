@@ -8,16 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuform.stacks.declaration_writer.declarations import (
+    ConfigReference,
     Declarations,
     DeclaredReference,
     EachReference,
+    ModuleReference,
     ResourceEntry,
     Value,
     convert_members,
     convert_references,
-    find_config_references,
-    find_module_references,
-    find_resource_references,
+    find_references,
 )
 
 EACH_KEY = EachReference(("key",))
@@ -163,7 +163,6 @@ def _merge(name: str, values: Mapping[str, Value]) -> _Merged | None:
     if len(by_key) == len(values) and len(set(by_key.values())) == 1:
         return _Merged(next(iter(by_key.values())))
     all_values = list(values.values())
-    finders = (find_resource_references, find_config_references, find_module_references)
-    if any(any(find(all_values)) for find in finders):
+    if any(find_references(all_values, DeclaredReference, ConfigReference, ModuleReference)):
         return None
     return _Merged(EachReference(("value", name)), is_item=True)

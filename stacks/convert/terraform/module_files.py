@@ -24,16 +24,16 @@ from gpuform.stacks.convert.terraform.module_merging import (
 )
 from gpuform.stacks.convert.terraform.modules import ModuleInstance
 from gpuform.stacks.declaration_writer.declarations import (
+    ConfigReference,
     Declarations,
+    DeclaredReference,
     InterpolatedText,
     ModuleReference,
     ResourceEntry,
     Value,
     convert_members,
     convert_references,
-    find_config_references,
-    find_module_references,
-    find_resource_references,
+    find_references,
 )
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class _ModuleExtraction:
         self._reject_inner_references(root_values)
         used_outputs = {
             (reference.name, reference.steps[0])
-            for reference in find_module_references([*root_values, self.arguments])
+            for reference in find_references([*root_values, self.arguments], ModuleReference)
         }
         entries_by_prefix = {
             prefix: [
@@ -151,7 +151,8 @@ class _ModuleExtraction:
             {folder: name for folder, name, _ in files}
         )
         used_variables = {
-            reference.name for reference in find_config_references([*root_values, self.arguments])
+            reference.name
+            for reference in find_references([*root_values, self.arguments], ConfigReference)
         }
         topology = Declarations(
             [convert_members(entry, names.rename) for entry in root],
@@ -224,9 +225,9 @@ class _ModuleExtraction:
 
     def _leaves_module(self, value: Value, prefix: str) -> bool:
         """Return True if a value refers to something that a module does not see."""
-        return any(find_config_references(value)) or any(
+        return any(find_references(value, ConfigReference)) or any(
             self.inlined.modules[f"{reference.section}.{reference.name}"] != prefix
-            for reference in find_resource_references(value)
+            for reference in find_references(value, DeclaredReference)
         )
 
     def _list_outputs(self, instance: ModuleInstance) -> Iterator[tuple[str, Value]]:
@@ -263,13 +264,13 @@ class _ModuleExtraction:
                         raise InexpressibleModule(instance.folder) from None
                     if value is not None:
                         self.arguments[prefix][name] = self._choose(value, stopped)
-            variables = find_config_references(self.arguments[prefix])
+            variables = find_references(self.arguments[prefix], ConfigReference)
             if not declared.issuperset(variable.name for variable in variables):
                 raise InexpressibleModule(instance.folder)
         self._reject_inner_references(self.arguments)
 
     def _reject_inner_references(self, value: Value) -> None:
         """Raise InexpressibleModule if a value of the topology refers to an entry of a module."""
-        for reference in find_resource_references(value):
+        for reference in find_references(value, DeclaredReference):
             if prefix := self._find_prefix(f"{reference.section}.{reference.name}"):
                 raise InexpressibleModule(self.instances[prefix].folder)

@@ -33,8 +33,7 @@ from gpuform.stacks.declaration_writer.declarations import (
     Value,
     convert_members,
     convert_references,
-    find_config_references,
-    find_module_references,
+    find_references,
 )
 
 if TYPE_CHECKING:
@@ -227,7 +226,9 @@ class ModuleMerger:
     def _has_secret(self, values: Value) -> bool:
         """Return True if a value is a secret variable: the default may then be a secret, too."""
         secret = {variable.name for variable in self.variables if variable.fields.get("secret")}
-        return any(reference.name in secret for reference in find_config_references(values))
+        return any(
+            reference.name in secret for reference in find_references(values, ConfigReference)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +258,7 @@ def find_inputs(value: Value) -> dict[str, None]:
     """Return the names of the inputs in a value, in their order."""
     return {
         reference.name: None
-        for reference in find_module_references(value)
+        for reference in find_references(value, ModuleReference)
         if reference.root == "inputs"
     }
 

@@ -47,14 +47,13 @@ from gpuform.stacks.convert.terraform.resource_types import (
 )
 from gpuform.stacks.convert.terraform.variables import DataSources, TerraformVariables
 from gpuform.stacks.declaration_writer.declarations import (
+    ConfigReference,
     Declarations,
     DeclaredReference,
     ModuleReference,
     ResourceEntry,
     Value,
-    find_config_references,
-    find_module_references,
-    find_resource_references,
+    find_references,
 )
 from gpuform.stacks.document.diagnostics import Diagnostics, DocumentDiagnostic, SourcePosition
 
@@ -167,7 +166,9 @@ class TerraformConverter:
         variables = [*self.variables.used.values(), *self.secrets.list_variables()]
         # An argument may be replaced by what the state has, and an entry left out.
         values = [[dict(entry.properties), dict(entry.options)] for entry in entries]
-        used_names = {reference.name for reference in find_config_references([*values, outputs])}
+        used_names = {
+            reference.name for reference in find_references([*values, outputs], ConfigReference)
+        }
         declarations = Declarations(
             entries, [variable for variable in variables if variable.name in used_names], outputs
         )
@@ -357,8 +358,8 @@ class TerraformConverter:
             broken_references = {
                 entry.address: f"{reference.section}.{reference.name}"
                 for entry in entries
-                for reference in find_resource_references(
-                    [dict(entry.properties), dict(entry.options)]
+                for reference in find_references(
+                    [dict(entry.properties), dict(entry.options)], DeclaredReference
                 )
                 if f"{reference.section}.{reference.name}" not in addresses
             }
@@ -386,7 +387,7 @@ class TerraformConverter:
                 continue
             if not all(
                 f"{reference.section}.{reference.name}" in addresses
-                for reference in find_resource_references(value)
+                for reference in find_references(value, DeclaredReference)
             ):
                 self._report_omission(
                     block.position, f"output {name} refers to a resource that was not converted"
@@ -411,7 +412,7 @@ class TerraformConverter:
         and replaces each literal with a reference to such a variable.
         """
         # Whether a module's output is secret, the conversion without boundaries has found out.
-        if any(find_config_references(value)) or any(find_module_references(value)):
+        if any(find_references(value, ConfigReference, ModuleReference)):
             return True
         sections = {kind.section: kind.platform for kind in TERRAFORM_TYPES.values()}
         return any(
@@ -420,7 +421,7 @@ class TerraformConverter:
             in load_lifecycle_class(
                 sections[reference.section], SECTIONS[reference.section]
             ).list_secret_names()
-            for reference in find_resource_references(value)
+            for reference in find_references(value, DeclaredReference)
         )
 
 

@@ -28,11 +28,10 @@ from gpuform.stacks.declaration_writer.declarations import (
     ConfigReference,
     DeclaredReference,
     InterpolatedText,
+    ModuleReference,
     Reference,
     Value,
-    find_config_references,
-    find_module_references,
-    find_resource_references,
+    find_references,
 )
 from gpuform.stacks.declaration_writer.topology_yaml import render_expression
 
@@ -134,14 +133,13 @@ class TerraformVariables:
         the pair of names from which the names of new variables are made.
         """
         # The files may declare a variable as public although a secret property uses it.
-        for variable in find_config_references(value):
+        for variable in find_references(value, ConfigReference):
             self.used[variable.name] = self._to_secret_entry(self.used[variable.name])
         if isinstance(value, InterpolatedText):
             return self.secrets.replace_literal_parts(name, value)
         if isinstance(value, Reference):
             return value
-        finders = (find_resource_references, find_config_references, find_module_references)
-        if any(any(find(value)) for find in finders):
+        if any(find_references(value, DeclaredReference, ConfigReference, ModuleReference)):
             if isinstance(value, Mapping):
                 return {
                     key: self.hide_literals((name[0], f"{name[1]}_{key}"), value[key])
