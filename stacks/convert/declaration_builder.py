@@ -73,23 +73,8 @@ def assign_references(
         if request.type == STACK_TYPE:
             continue
         kind = find_kind(request.type)
-        if request.type == STACK_REFERENCE_TYPE:
-            message = f"{request.name} reads another stack"
-            hint = "remove it, convert, then declare it by hand under stack_references"
-            problems.append(create_problem(request, "kind", message, hint))
-            continue
-        if request.type == MODULE_TYPE:
-            message = (
-                f"{request.name} is an instance of a module; the module's file is unknown here"
-            )
-            hint = "convert the topology that includes the module with `gpuform convert`"
-            problems.append(create_problem(request, "kind", message, hint))
-            continue
         if kind is None:
-            message = (
-                f"{request.name} is a {short_type(request.type)}: topologies have no section for it"
-            )
-            problems.append(create_problem(request, "kind", message))
+            problems.append(_create_kind_problem(request))
             continue
         reference = DeclaredReference(_SECTION_BY_KIND[kind[1]], request.name)
         if not re.fullmatch(NAME_PATTERN, request.name):
@@ -100,14 +85,26 @@ def assign_references(
             problems.append(create_problem(request, "name", message, hint))
         elif reference in first_requests:
             message = f"two resources would have the address {reference.section}.{request.name}"
-            problems.append(
-                create_problem(
-                    request, "name", message, "rename one of them with `gpuform state rename`"
-                )
-            )
+            hint = "rename one of them with `gpuform state rename`"
+            problems.append(create_problem(request, "name", message, hint))
         first_requests.setdefault(reference, request)
         references[request.urn] = reference
     return references
+
+
+def _create_kind_problem(request: ResourceRequest) -> DocumentDiagnostic:
+    """Return the problem of a resource whose type has no section in a topology."""
+    hint = ""
+    if request.type == STACK_REFERENCE_TYPE:
+        message = f"{request.name} reads another stack"
+        hint = "remove it, convert, then declare it by hand under stack_references"
+    elif request.type == MODULE_TYPE:
+        message = f"{request.name} is an instance of a module; the module's file is unknown here"
+        hint = "convert the topology that includes the module with `gpuform convert`"
+    else:
+        type_name = short_type(request.type)
+        message = f"{request.name} is a {type_name}: topologies have no section for it"
+    return create_problem(request, "kind", message, hint)
 
 
 @dataclass(slots=True)

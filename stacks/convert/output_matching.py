@@ -9,7 +9,7 @@ calls this module.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
@@ -67,16 +67,11 @@ class OutputIndex:
             return
         part_reference = reference
         if isinstance(reference, DeclaredReference):
-            part_reference = DeclaredReference(
-                reference.section, reference.name, (*reference.steps, *steps), reference.key
-            )
+            part_reference = replace(reference, steps=(*reference.steps, *steps))
         # Empty objects and lists occur everywhere: equality proves nothing.
         if value not in ({}, []):
-            references = (
-                self.secret_references
-                if is_secret or contains_secret(unwrapped)
-                else self.references
-            )
+            has_secret = is_secret or contains_secret(unwrapped)
+            references = self.secret_references if has_secret else self.references
             references.setdefault(_to_canonical_json(value), part_reference)
         if isinstance(value, str):
             self.texts.append(value)
@@ -99,16 +94,11 @@ class OutputIndex:
 
     def combine_with_fallback(self, fallback: "OutputIndex") -> "OutputIndex":
         """Return an index of both; `fallback` counts for values without an entry here."""
-        references, secret_references = (
-            {**fallback.references, **self.references},
-            {**fallback.secret_references, **self.secret_references},
-        )
-        return OutputIndex(
-            self.placeholder_pattern,
-            self.min_text_length,
-            references,
-            secret_references,
-            [*self.texts, *fallback.texts],
+        return replace(
+            self,
+            references={**fallback.references, **self.references},
+            secret_references={**fallback.secret_references, **self.secret_references},
+            texts=[*self.texts, *fallback.texts],
         )
 
     def find_reference(self, value: Any, *, secret: bool = False) -> AnyReference | None:
@@ -123,8 +113,9 @@ class OutputIndex:
         key = _to_canonical_json(value)
         if secret:
             return self.secret_references.get(key) or self.references.get(key)
+        is_distinctive = len(key) >= _MIN_DISTINCTIVE_LENGTH
         return self.references.get(key) or (
-            self.secret_references.get(key) if len(key) >= _MIN_DISTINCTIVE_LENGTH else None
+            self.secret_references.get(key) if is_distinctive else None
         )
 
     def has_secret_reference(self, value: Value) -> bool:
@@ -314,10 +305,9 @@ class Placeholders:
         """
         if isinstance(annotation, type):
             if issubclass(annotation, BaseModel):
-                fields = annotation.model_fields.items()
                 return {
                     name: self.create_for_type(model_field.annotation, depth + 1)
-                    for name, model_field in fields
+                    for name, model_field in annotation.model_fields.items()
                 }
             if issubclass(annotation, bool):
                 return True
@@ -336,11 +326,9 @@ class Placeholders:
         nested = next(
             (argument for argument in type_arguments if not isinstance(argument, str)), None
         )
-        return (
-            self.create_for_type(nested, depth + 1)
-            if nested is not None and depth < 8
-            else self.create_text()
-        )
+        if nested is None or depth >= _MAX_DEPTH:
+            return self.create_text()
+        return self.create_for_type(nested, depth + 1)
 
 
 def create_placeholders_of_runs() -> tuple[Placeholders, Placeholders]:

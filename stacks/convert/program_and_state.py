@@ -7,7 +7,8 @@ and platforms answer only the lookups of the program. `operations.converting` ca
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.values import PropertyMap, Secret
@@ -165,9 +166,8 @@ class _PlaceholderRun:
         for urn, reference in references.items():
             id_, outputs = self.results.get(urn, ("", {}))
             index.add(reference, id_)
-            index.add(DeclaredReference(reference.section, reference.name, ("urn",)), urn)
-            for name, value in outputs.items():
-                index.add(DeclaredReference(reference.section, reference.name, (name,)), value)
+            for name, value in {"urn": urn, **outputs}.items():
+                index.add(replace(reference, steps=(name,)), value)
         return index
 
 
@@ -216,7 +216,7 @@ def _find_used_config(declarations: Declarations) -> Iterator[str]:
     return (reference.name for reference in find_references(values, ConfigReference))
 
 
-_MIN_OUTPUT_TEXT_LENGTH: int = 8
+_MIN_OUTPUT_TEXT_LENGTH: Final = 8
 """The length from which a text in a stack output refers to an equal one of a resource."""
 
 
@@ -265,8 +265,7 @@ def build_declarations_from_state(
     def find_output_indexes(name: str) -> list[OutputIndex]:
         index = OutputIndex()
         for urn, reference in references.items():
-            output_reference = DeclaredReference(reference.section, reference.name, (name,))
-            index.add(output_reference, entries_by_urn[urn].outputs.get(name))
+            index.add(replace(reference, steps=(name,)), entries_by_urn[urn].outputs.get(name))
         return [index.combine_with_fallback(distinctive_index)]
 
     builder = DeclarationBuilder(references, find_indexes, find_output_indexes, secrets, problems)
@@ -285,7 +284,7 @@ def _build_index(entries: Sequence[tuple[DeclaredReference, ResourceState]]) -> 
         # one counts.
         index.add(reference, entry.id)
         for name, value in _order_outputs(entry).items():
-            index.add(DeclaredReference(reference.section, reference.name, (name,)), value)
+            index.add(replace(reference, steps=(name,)), value)
     return index
 
 
@@ -300,7 +299,7 @@ def _build_distinctive_index(
         index.add(reference, entry.id)
     for reference, entry in entries:
         for name, value in _order_outputs(entry).items():
-            index.add(DeclaredReference(reference.section, reference.name, (name,)), value)
+            index.add(replace(reference, steps=(name,)), value)
     return index
 
 
@@ -325,45 +324,32 @@ def _find_secret_texts(entries: Sequence[ResourceState]) -> set[str]:
     return secret_texts - {text for value in values for text in find_texts(value, secret=False)}
 
 
+_REQUEST_FIELDS: Final = (
+    *("urn", "type", "inputs", "parent", "dependencies"),
+    *("additional_secret_outputs", "source_position", "stack_trace"),
+)
+_REGISTRATION_FIELDS: Final = (
+    *("property_dependencies", "ignore_changes", "replace_on_changes", "custom_timeouts"),
+    *("hide_diff", "deleted_with", "replace_with", "replacement_trigger"),
+)
+
+
 def _to_request(entry: ResourceState) -> Registration | Read:
     """Return the request with which a program would have registered the resource."""
     # An external resource was read, not created.
     if entry.external:
-        return Read(
-            urn=entry.urn,
-            type=entry.type,
-            name=name_of(entry.urn),
-            id=entry.id,
-            inputs=entry.inputs,
-            parent=entry.parent,
-            dependencies=entry.dependencies,
-            additional_secret_outputs=entry.additional_secret_outputs,
-            source_position=entry.source_position,
-            stack_trace=entry.stack_trace,
-        )
+        return Read(id=entry.id, **_copy_fields(entry, _REQUEST_FIELDS))
     return Registration(
-        urn=entry.urn,
-        type=entry.type,
-        name=name_of(entry.urn),
         custom=entry.custom,
-        inputs=entry.inputs,
-        parent=entry.parent,
-        dependencies=entry.dependencies,
-        property_dependencies=entry.property_dependencies,
         # A state does not show whether a program declared False or nothing.
         protect=entry.protect or None,
         retain_on_delete=entry.retain_on_delete or None,
-        ignore_changes=entry.ignore_changes,
-        replace_on_changes=entry.replace_on_changes,
-        additional_secret_outputs=entry.additional_secret_outputs,
-        custom_timeouts=entry.custom_timeouts,
-        source_position=entry.source_position,
-        stack_trace=entry.stack_trace,
-        hide_diff=entry.hide_diff,
-        deleted_with=entry.deleted_with,
-        replace_with=entry.replace_with,
-        replacement_trigger=entry.replacement_trigger,
+        **_copy_fields(entry, (*_REQUEST_FIELDS, *_REGISTRATION_FIELDS)),
     )
+
+
+def _copy_fields(entry: ResourceState, names: Sequence[str]) -> dict[str, Any]:
+    return {"name": name_of(entry.urn), **{name: getattr(entry, name) for name in names}}
 
 
 def _create_unfinished_problem(entry: ResourceState) -> DocumentDiagnostic:

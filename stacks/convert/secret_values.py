@@ -49,17 +49,11 @@ class SecretValues:
     _searched_texts: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        config_texts = chain.from_iterable(
-            map(_iterate_texts, map(_parse_config_value, self.keys_by_value))
-        )
+        values = map(_parse_config_value, self.keys_by_value)
+        texts = {*self.secret_texts, *chain.from_iterable(map(_iterate_texts, values))}
+        # Sorted by length, so that a search stops at texts longer than the searched one.
         self._searched_texts = sorted(
-            {
-                text
-                for text in chain(self.secret_texts, config_texts)
-                if len(text) >= _MIN_SECRET_LENGTH
-            },
-            # Sorted by length, so that a search stops at texts longer than the searched one.
-            key=len,
+            (text for text in texts if len(text) >= _MIN_SECRET_LENGTH), key=len
         )
 
     def get_reference(self, name: Sequence[str], secret: Any) -> ConfigReference | None:
@@ -89,7 +83,7 @@ class SecretValues:
         parts = [
             self.get_reference(name, part)
             # Separators such as "-" or ":" reveal nothing and stay readable.
-            if isinstance(part, str) and _has_alphanumeric(part)
+            if isinstance(part, str) and any(map(str.isalnum, part))
             else part
             for part in interpolated_text.parts
         ]
@@ -174,8 +168,3 @@ def _parse_config_value(config_text: str) -> Any:
         return json.loads(config_text)
     except ValueError:
         return config_text
-
-
-def _has_alphanumeric(part: str) -> bool:
-    """Return whether a part of a text is more than a separator."""
-    return any(character.isalnum() for character in part)

@@ -7,6 +7,7 @@ with `count` or `for_each`, where the arguments allow it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,12 +102,11 @@ class ModuleMerger:
     ) -> list[ResourceEntry]:
         """Return the entries of a module that stand for those of all its instances."""
         by_prefix = {
-            instance.prefix: {
+            prefix: {
                 inner.address: inner
-                for entry in entries[instance.prefix]
-                for inner in [_strip_prefix(entry, instance.prefix)]
+                for inner in (_strip_prefix(entry, prefix) for entry in entries[prefix])
             }
-            for instance in group
+            for prefix in (instance.prefix for instance in group)
         }
         first, *others = by_prefix.values()
         if any(other.keys() != first.keys() for other in others):
@@ -162,7 +162,7 @@ class ModuleMerger:
         for name, block in group[0].find_blocks("output").items():
             values = [
                 convert_references(
-                    outputs[instance.prefix].get(name), _Stripping(instance.prefix).strip
+                    outputs[instance.prefix].get(name), partial(_strip_reference, instance.prefix)
                 )
                 for instance in group
             ]
@@ -231,19 +231,16 @@ class ModuleMerger:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stripping:
-    prefix: str
-
-    def strip(self, reference: Value) -> Value:
-        if not isinstance(reference, DeclaredReference):
-            return reference
-        return replace(reference, name=reference.name.removeprefix(f"{self.prefix}-"))
-
-
 def _strip_prefix(entry: ResourceEntry, prefix: str) -> ResourceEntry:
-    inner = convert_members(entry, _Stripping(prefix).strip)
+    inner = convert_members(entry, partial(_strip_reference, prefix))
     return replace(inner, name=entry.name.removeprefix(f"{prefix}-"))
+
+
+def _strip_reference(prefix: str, reference: Value) -> Value:
+    """Return the reference to an entry of a module as the module has it."""
+    if not isinstance(reference, DeclaredReference):
+        return reference
+    return replace(reference, name=reference.name.removeprefix(f"{prefix}-"))
 
 
 def name_input(entry: str, member: str, instance: ModuleInstance) -> str:

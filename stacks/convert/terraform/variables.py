@@ -106,11 +106,8 @@ class TerraformVariables:
         # Terraform keeps an ephemeral value out of plan and state; as a plain default it would be
         # committed with the topology.
         is_hidden = block.body.get("sensitive") is True or block.body.get("ephemeral") is True
-        return (
-            self._to_secret_entry(ConfigEntry(name, fields))
-            if is_hidden
-            else ConfigEntry(name, fields)
-        )
+        variable = ConfigEntry(name, fields)
+        return self._to_secret_entry(variable) if is_hidden else variable
 
     def _to_secret_entry(self, variable: ConfigEntry) -> ConfigEntry:
         """Return the variable as a secret one; the default becomes a missing secret value."""
