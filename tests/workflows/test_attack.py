@@ -1,5 +1,6 @@
 """A branch whose program, policies, requirements, gates and workflows are hostile."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -229,8 +230,16 @@ def test_a_merged_change_that_is_not_hostile_is_applied_by_the_job_of_its_enviro
     merge = git(root, "rev-parse", "HEAD")
     runner.code_host.merged[merge] = head
 
-    for job in ("changes", "reviewed", "apply-dev"):
+    for job in ("changes", "reviewed"):
         assert runner.run(job, "push", merge) == 0, runner.output[-1]
+    # Somebody replaces the artifact while people approve the job.
+    artifacts = runner.code_host.artifacts
+    plan = json.loads((find_last_clone(runner) / "plan.json").read_bytes())
+    runner.code_host.add_artifact(f"gpuform-plan-{head}", head, json.dumps(plan).encode())
+    assert runner.run("apply-dev", "push", merge) == 1, runner.output[-1]
+    assert "is not the reviewed plan: its digest is" in runner.output[-1]
+    artifacts.pop()
+    assert runner.run("apply-dev", "push", merge) == 0, runner.output[-1]
     assert runner.run("apply-prod", "push", merge) == -1, "the plan changes nothing there"
     assert len(list_volumes(emulator)) == 1
 
