@@ -375,6 +375,11 @@ class Plan(FrozenModel):
         description="Seals of the plans that predict the outputs of other stacks, by "
         "organization/PROJECT/STACK.",
     )
+    stacks_digest: str = Field(
+        default="",
+        description="SHA-256 of the commit and of the names of all stacks that were planned "
+        "together; empty in a plan of one stack.",
+    )
     outputs: tuple[OutputChange, ...] = Field(
         default=(), description="The outputs of the stack that change."
     )

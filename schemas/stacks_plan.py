@@ -3,7 +3,9 @@
 Written and read by the multi-stack commands of `gpuform.stacks`.
 """
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -17,6 +19,15 @@ FORMAT_VERSION: Final = "1"
 """Increased when a reader of the old form would misread the new one."""
 
 
+def compute_stacks_digest(commit: str, names: Iterable[str]) -> str:
+    """Return the SHA-256 of a commit and of the stacks, as PROJECT/STACK, in any order.
+
+    The sealed plan of each stack has this digest of all stacks that were planned together.
+    """
+    document = json.dumps([commit, sorted(names)], separators=(",", ":"))
+    return hashlib.sha256(document.encode()).hexdigest()
+
+
 class StacksPlan(FrozenModel):
     """Everything that one operation would do to several stacks."""
 
@@ -24,6 +35,7 @@ class StacksPlan(FrozenModel):
         default=FORMAT_VERSION, description="Version of this format."
     )
     name: str = Field(default="", description="Name of the folder of the stacks.")
+    commit: str = Field(default="", description="The commit of the stacks; empty without git.")
     plans: tuple[Plan, ...] = Field(
         min_length=1, description="The plan of each stack, in the order in which they are applied."
     )
@@ -48,6 +60,11 @@ class StacksPlan(FrozenModel):
         if len({plan.operation for plan in self.plans}) > 1:
             raise ValueError("the plans are for different operations")
         return self
+
+    def list_foreign_names(self) -> list[str]:
+        """Return the stacks whose plan was not made together with exactly the other ones."""
+        digest = compute_stacks_digest(self.commit, (plan.project_stack for plan in self.plans))
+        return [plan.project_stack for plan in self.plans if plan.stacks_digest != digest]
 
     @property
     def has_changes(self) -> bool:

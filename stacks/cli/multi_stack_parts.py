@@ -148,12 +148,16 @@ def join_parts(folder: Path, arguments: RunArguments, session: Session) -> int:
     if problems:
         raise MultiStackError(f"cannot load the stacks:\n{format_text(list(problems))}")
     warn = session.screen.warn
-    planned = read_all_parts(part_folder, workspace.stacks, session.environ, warn)
-    bases = [result.plan.basis for result in planned.values() if result.plan is not None]
+    joined = read_all_parts(part_folder, workspace.stacks, session.environ, warn)
+    bases = [result.plan.basis for result in joined.results.values() if result.plan is not None]
     emulates = any(basis is not None and basis.options.get("emulate") for basis in bases)
     arguments = replace(arguments, options=replace(arguments.options, emulate=emulates))
     options = MultiStackOptions(
-        arguments.options, part_folder.names, multi_stack_worker.__name__, planned=planned
+        arguments.options,
+        part_folder.names,
+        multi_stack_worker.__name__,
+        planned=joined.results,
+        load_planned=joined.load_plan,
     )
     printer = MultiStackPrinter(session.screen, arguments, arguments.options.save_plan)
     with raise_on_signals(), trace_multi_stack_run("join", session):

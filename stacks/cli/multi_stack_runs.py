@@ -42,7 +42,7 @@ from gpuform.stacks.review.value_text import counted
 
 _SINGLE_STACK_OPTIONS: Final = (
     *("target", "exclude", "replace", "target_replace", "config", "adopt", "create_anew"),
-    *("skip_preview", "remove", "event_log", "profile", "digest"),
+    *("skip_preview", "remove", "event_log", "profile"),
 )
 """Options about one stack's resources, settings or files, which --all does not accept."""
 
@@ -171,7 +171,7 @@ def _create_quiet_callbacks(session: Session) -> MultiStackCallbacks:
     return MultiStackCallbacks(
         print_line,
         warn_of_failure,
-        lambda _plan: None,
+        lambda _plan, _digest: None,
         ReportedSignals(session.screen),
         ask_passphrase=None
         if ask_person is None
@@ -261,11 +261,11 @@ class MultiStackPrinter:
                 )
             )
 
-    def print_plan(self, plan: StacksPlan) -> None:
-        """Print the combined plan, unless the output is JSON."""
+    def print_plan(self, plan: StacksPlan, digest: str) -> None:
+        """Print the combined plan with the digest of its file, unless the output is JSON."""
         if not self.arguments.json:
             review = Review.from_stacks_plan(
-                plan, str(self.file or ""), emulate=self.arguments.options.emulate
+                plan, str(self.file or ""), digest, emulate=self.arguments.options.emulate
             )
             self.screen.print("\n" + render_review(review, self.screen.paint) + "\n")
 
@@ -286,6 +286,7 @@ class MultiStackPrinter:
             next_command = f"To apply it, run `gpuform {command} --all --plan {options.save_plan}`."
             # With JSON stdout has nothing but the JSON.
             print_message = self.screen.warn if self.arguments.json else self.screen.print
+            print_message(f"Digest: {result.digest}")
             print_message(f"Saved the plan to {options.save_plan}. {next_command}")
 
     def _print_table(self, result: MultiStackResult) -> None:

@@ -393,7 +393,7 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
         saved_plan = replace(saved_plan, can_continue=task.continues_plan)
     result = run_reported_operation(selected, options, callbacks, saved_plan, task.subject)
     if options.preview_only:
-        return _report_plan(result, channel.planned_with, task.part_facts)
+        return _report_plan(result, channel.planned_with, task)
     print_reason(result, screen, preview_only=False)
     return TaskResult(
         code=EXIT_CODES[result.reason], reason=result.reason, summary=_summarize_result(result)
@@ -451,10 +451,8 @@ def _create_view(task: Task, options: RunOptions, screen: Screen) -> View:
     return _AppliedView(HumanView(screen, DisplayOptions(**task.view_options)), screen)
 
 
-def _report_plan(
-    result: RunResult, planned_with: Mapping[str, str], part_facts: Mapping[str, str]
-) -> TaskResult:
-    """Return the task's result for a preview, with the fields of a part if there are `part_facts`.
+def _report_plan(result: RunResult, planned_with: Mapping[str, str], task: Task) -> TaskResult:
+    """Return the task's result for a preview, with the fields of a part if the task has part facts.
 
     A plan stopped by gates is a success here: dependents need its outputs, and the multi-stack run
     evaluates the gates.
@@ -462,11 +460,13 @@ def _report_plan(
     if result.plan is None or result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
         message = _join_errors(result.diagnostics) or "the preview was interrupted"
         return TaskResult(code=FAILED, reason=result.reason, summary=message)
-    plan = result.seal_plan(planned_with) if result.seal_plan is not None else None
+    plan = None
+    if result.seal_plan is not None:
+        plan = result.seal_plan(planned_with, task.stacks_digest)
     part_fields: dict[str, Any] = {}
-    if part_facts and plan is not None and result.final_state is not None:
+    if task.part_facts and plan is not None and result.final_state is not None:
         crypter = result.final_state.stack.crypter
-        part_fields = seal_part_fields(plan, part_facts, result.planned_outputs, crypter)
+        part_fields = seal_part_fields(plan, task.part_facts, result.planned_outputs, crypter)
     return TaskResult(
         code=SUCCESS,
         reason=result.reason,

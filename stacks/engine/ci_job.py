@@ -222,6 +222,11 @@ _REMOTE: Final = re.compile(
 )
 
 
+def read_commit(folder: Path) -> str:
+    """Return the commit that is checked out in the folder; empty without git."""
+    return read_git_facts(folder)[1].get("git.head", "")
+
+
 def read_git_facts(folder: Path) -> tuple[str, dict[str, str]]:
     """Return the commit's title, and facts under the names of Pulumi's history.
 

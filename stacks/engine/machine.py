@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -27,8 +27,10 @@ USE_THE_CLI: Final = "run this stack with the Pulumi CLI (`pulumi up`), which us
 """The hint for what the embedded engine refuses."""
 
 
-def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
+def replace_file(path: Path, data: bytes | Iterable[bytes], *, mode: int | None = None) -> None:
     """Write the complete file in one step and wait until the data is on disk.
+
+    `data` may come in pieces, which are never in memory together.
 
     An existing file keeps its permissions and a symbolic link stays one; a new file gets `mode`, or
     else only its owner can read it. Missing folders are created. When this raises OSError the old
@@ -43,7 +45,7 @@ def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         if mode is not None:

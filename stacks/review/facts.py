@@ -184,7 +184,8 @@ class StackFacts:
 class CombinedPlan:
     """Hold the name of a multi-stack plan and the results of the gates over all its stacks.
 
-    `weakened` says how the change weakens these gates.
+    `weakened` says how the change weakens these gates. `digest` is the SHA-256 of the plan's file;
+    empty while no file has the plan.
     """
 
     name: str = ""
@@ -192,6 +193,7 @@ class CombinedPlan:
     source: str = ""
     emulate: bool = False
     weakened: Sequence[str] = ()
+    digest: str = ""
 
     def build_command(self, operation: str, permissions: Iterable[str] = ()) -> str:
         """Build the command that applies the plans of all stacks.
@@ -199,7 +201,9 @@ class CombinedPlan:
         `permissions` are those that the plans of single stacks need beside the common gates'.
         """
         words = ["gpuform", "up" if operation == "update" else operation, "--all"]
-        words += ["--plan", self.source] if self.source not in ("", "-") else []
+        is_bound = self.source not in ("", "-")
+        words += ["--plan", self.source] if is_bound else []
+        words += ["--digest", self.digest] if is_bound and self.digest else []
         of_gates = [gate.permission for gate in self.gates if gate.is_blocking]
         words += _build_allow_flags([*permissions, *of_gates])
         return shlex.join([*words, "--emulate"] if self.emulate else words)
@@ -216,12 +220,15 @@ class Review:
     combined: CombinedPlan | None = None
 
     @classmethod
-    def from_stacks_plan(cls, plan: StacksPlan, source: str = "", *, emulate: bool = False) -> Self:
-        """Build the review of a multi-stack plan. `source` is the file of the plan."""
+    def from_stacks_plan(
+        cls, plan: StacksPlan, source: str = "", digest: str = "", *, emulate: bool = False
+    ) -> Self:
+        """Build the review of a multi-stack plan. `digest` is the SHA-256 of its file `source`."""
         stacks = [
             StackFacts(stack_plan, source, emulate, is_part=True) for stack_plan in plan.plans
         ]
-        combined = CombinedPlan(plan.name, plan.gates or (), source, emulate, plan.weakened_gates)
+        gates, weakened = plan.gates or (), plan.weakened_gates
+        combined = CombinedPlan(plan.name, gates, source, emulate, weakened, digest)
         return cls(stacks, combined)
 
     @cached_property
@@ -302,6 +309,14 @@ class Review:
     def is_drift(self) -> bool:
         """Return True if all plans report drift only."""
         return all(stack.is_drift for stack in self.stacks)
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the plan's file for `--digest`; empty for several files or drift."""
+        if self.combined is not None:
+            return self.combined.digest
+        basis = self.stacks[0].plan.basis if len(self.stacks) == 1 else None
+        return basis.seal if basis is not None else ""
 
     @property
     def kind(self) -> str:

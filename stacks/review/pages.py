@@ -247,6 +247,7 @@ def build_review_document(review: Review) -> dict[str, Any]:
     """Build the JSON document of a review. The results of gates over all stacks are left out."""
     return {
         "format_version": FORMAT_VERSION,
+        "digest": review.digest,
         "failed": review.has_failed,
         **_totals_to_json(review),
         "unchecked": review.unchecked,

@@ -5,12 +5,14 @@ engine events (`--json` streams, `--event-log` files) become a document like tha
 --json`, so that `pulumi_preview` reads both by the same rules.
 """
 
+import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import FORMAT_VERSION, Plan
@@ -185,6 +187,49 @@ def _select_contents(run: Iterable[Mapping[str, Any]], *kinds: str) -> list[Mapp
     return [content for content in contents if isinstance(content, dict)]
 
 
+_LINES_BEGIN: Final = b',"plans":[\n'
+_LINES_END: Final = b"]}\n"
+
+
+def encode_stacks_plan(stacks_plan: StacksPlan, plans: Iterable[Plan]) -> Iterator[bytes]:
+    """Yield the bytes of the file of a multi-stack plan, with `plans` in place of its own.
+
+    The file is one JSON document. The plan of each stack is one line, so that a run of one stack
+    reads only the plan of this stack.
+    """
+    yield stacks_plan.model_dump_json(exclude={"plans"}).encode().removesuffix(b"}")
+    yield _LINES_BEGIN
+    separator = b""
+    for plan in plans:
+        yield separator + plan.model_dump_json().encode()
+        separator = b",\n"
+    yield b"\n" + _LINES_END
+
+
+def split_stacks_plan(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the JSON of the multi-stack plan without plans, and then of the plan of each stack.
+
+    `lines` are those of a file. Raises ValueError at the first line that `encode_stacks_plan` does
+    not write: the file may still be a plan in another layout.
+    """
+    head = next(lines, b"")
+    if not (head.startswith(b'{"format_version":') and head.endswith(_LINES_BEGIN)):
+        raise ValueError("another layout")
+    yield head.removesuffix(_LINES_BEGIN) + b',"plans":[]}'
+    follows = True
+    for line in lines:
+        if line == _LINES_END:
+            break
+        if not follows:
+            raise ValueError("another layout")
+        follows = line.endswith(b",\n")
+        yield line.removesuffix(b"\n").removesuffix(b",")
+    else:
+        raise ValueError("cut off")
+    if follows or next(lines, None) is not None:
+        raise ValueError("another layout")
+
+
 _REVIEW_HINT = (
     "pass a plan that `gpuform preview --save-plan FILE` saved, or the `--json` or `--event-log` "
     "output of a preview by `gpuform` or `pulumi`"
@@ -228,6 +273,8 @@ def read_plans(name: str, content: bytes) -> Plan | StacksPlan:
 
     The content is a saved plan, the JSON of a preview, or its event log.
     """
+    if (stacks_plan := _read_plan_lines(content)) is not None:
+        return stacks_plan
     *before, last = _parse_json_values(name, content, _REVIEW_HINT)
     # An event log can begin with other lines, so the last value decides.
     if is_event(last):
@@ -241,6 +288,20 @@ def read_plans(name: str, content: bytes) -> Plan | StacksPlan:
     if is_preview(document):
         return _build_plan_of_preview(name, Preview(document))
     return _read_any_plan(name, document, _REVIEW_HINT)
+
+
+def _read_plan_lines(content: bytes) -> StacksPlan | None:
+    """Read a multi-stack plan in the layout of `encode_stacks_plan`, or return None for others.
+
+    The plans become objects one by one: all as JSON values together would need more memory.
+    """
+    try:
+        lines = split_stacks_plan(iter(io.BytesIO(content)))
+        head = from_json(next(lines))
+        plans = tuple(Plan.model_validate_json(line) for line in lines)
+        return StacksPlan.model_validate({**head, "plans": plans})
+    except (ValueError, TypeError):
+        return None
 
 
 def read_saved_plan(name: str, content: bytes) -> Plan:

@@ -258,11 +258,11 @@ def _render_heading(review: Review, paint: Paint) -> Iterator[str]:
         title += "" if stack.is_drift else f": {stack.plan.operation}"
         title += f", made {' by '.join(made)}" if made else ""
         yield paint("bold", title)
-        if stack.plan.basis is not None and stack.plan.basis.seal:
-            yield f"Digest: {escape_invisible(stack.plan.basis.seal)}"
     else:
         subject = "Drift" if review.is_drift else "Plans"
         yield paint("bold", f"{subject} of {len(review.stacks)} stacks")
+    if review.digest:
+        yield f"Digest: {escape_invisible(review.digest)}"
     removed = bool(review.gpus_removed)
     yield format_planned_counts(review)
     yield paint("remove" if removed else "", f"GPUs: {format_gpu_changes(review)}")

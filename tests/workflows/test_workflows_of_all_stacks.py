@@ -443,13 +443,14 @@ def test_each_environment_is_applied_in_its_own_waves_after_those_that_it_reads(
         "apply-prod-2": ("gpuform-prod", ["reviewed", "apply-prod-1"]),
     }
     outputs = list(jobs["reviewed"]["outputs"])
-    assert outputs == ["gpuform-dev-1", "gpuform-prod-1", "gpuform-prod-2"]
-    for output, job in zip(outputs, applies.values(), strict=True):
+    assert outputs == ["gpuform-dev-1", "gpuform-prod-1", "gpuform-prod-2", "_digest"]
+    for output, job in zip(outputs[:-1], applies.values(), strict=True):
         assert job["if"] == (
             f"${{{{ !failure() && !cancelled() && needs.reviewed.outputs.{output} != '' }}}}"
         )
         matrix = f"${{{{ fromJSON(needs.reviewed.outputs.{output}) }}}}"
         assert job["strategy"] == {"fail-fast": False, "matrix": {"include": matrix}}
+        assert job["steps"][-1]["env"]["DIGEST"] == "${{ needs.reviewed.outputs._digest }}"
         # Jobs of one group take turns, and GitHub cancels all but the last that waits.
         assert job["concurrency"]["group"].endswith("-${{ matrix.part }}")
 

@@ -66,6 +66,7 @@ REASONS: Final[Mapping[PlanReason, str]] = {
 }
 REVIEW: Final = (
     ("format_version", "Version of this format."),
+    ("digest", "The digest of the plan for `--digest`; empty for several files."),
     ("failed", "Whether any of the previews has failed."),
     ("counts", "Number of resources, by action."),
     (

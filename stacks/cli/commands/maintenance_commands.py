@@ -91,6 +91,9 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.reporting import find_reported_drift  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.runs.plan_file import write_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.runs.stacks_plan_file import (  # noqa: PLC0415 - as above
+        write_stacks_plan,
+    )
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
 
     reject_filter_without_all(every_stack=every_stack, filters=filters)
@@ -107,7 +110,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
                 Review.from_stacks_plan(result.plan, emulate=emulate), form, output, session
             )
             if save_plan is not None:
-                write_plan(save_plan, result.plan)
+                write_stacks_plan(save_plan, result.plan, None)
             if not result.succeeded:
                 return FAILED
             return CHANGES if detailed_exitcode and result.plan.has_changes else SUCCESS

@@ -172,7 +172,9 @@ def _rehearse_all(
         find_apply_order,
         select_planned_names,
     )
-    from gpuform.stacks.operations.runs.plan_file import read_stacks_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.runs.stacks_plan_file import (  # noqa: PLC0415 - as above
+        read_stacks_plan,
+    )
     from gpuform.stacks.rehearsing import PlannedStack  # noqa: PLC0415 - as above
 
     as_json, emulate = flags

@@ -206,7 +206,9 @@ def _build_review(
         FileError: a file cannot be read.
         EngineError: a file is not a plan, or is a multi-stack plan among others.
     """
-    from gpuform.providers.context import RunContext  # noqa: PLC0415 - not for help
+    import hashlib  # noqa: PLC0415 - not for help
+
+    from gpuform.providers.context import RunContext  # noqa: PLC0415 - as above
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.terminal.screen import read_content  # noqa: PLC0415 - as above
     from gpuform.stacks.gates.evaluating import (  # noqa: PLC0415 - as above
@@ -216,8 +218,11 @@ def _build_review(
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
     from gpuform.stacks.review.plan_files import read_plans  # noqa: PLC0415 - as above
 
+    contents = [read_content(name) for name in files]
+    digest = hashlib.sha256(contents[0]).hexdigest()
     read_plans_of_files = [
-        read_plans("stdin" if name == "-" else name, read_content(name)) for name in files
+        read_plans("stdin" if name == "-" else name, content)
+        for name, content in zip(files, contents, strict=True)
     ]
     (first, *others) = read_plans_of_files
     if isinstance(first, StacksPlan) and not others:
@@ -225,7 +230,7 @@ def _build_review(
         plans = tuple(evaluate_gates(first.plans, gates, allow, environ, gates_from))
         workspace_gates = None if first.gates is None else allow_gates(first.gates, allowed)
         return Review.from_stacks_plan(
-            first.model_copy(update={"plans": plans, "gates": workspace_gates}), files[0]
+            first.model_copy(update={"plans": plans, "gates": workspace_gates}), files[0], digest
         )
     single_stack_plans = []
     for name, plan in zip(files, read_plans_of_files, strict=True):
@@ -354,7 +359,7 @@ def fetch_plan(
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - not for help
     from gpuform.stacks.code_hosts.posting import open_code_host  # noqa: PLC0415 - as above
     from gpuform.stacks.code_hosts.review_target import find_review_target  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.runs.plan_file import write_plan  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.runs.plan_file import write_private_file  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.plan_files import read_saved_plans  # noqa: PLC0415 - as above
 
     with open_session() as session:
@@ -366,7 +371,8 @@ def fetch_plan(
         with open_code_host(review_target, session.environ) as code_host:
             content = code_host.fetch_reviewed_plan(sha, path or output.name, job)
         reviewed_plan = read_saved_plans("the job's artifact", content)
-        write_plan(output, reviewed_plan)
+        # As it is: the digest of a multi-stack plan is that of its file.
+        write_private_file(output, content)
         plans = reviewed_plan.plans if isinstance(reviewed_plan, StacksPlan) else (reviewed_plan,)
         names = ", ".join(plan.project_stack for plan in plans)
         session.screen.print(f"Wrote the plan of {names}, made {plans[-1].made_at}: {output}")

@@ -7,7 +7,7 @@ outcome.
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.values import PropertyMap
@@ -169,6 +169,10 @@ def complete_basis(before: Basis, preview: Outcome, digest: Digest) -> Basis:
     return before.model_copy(update={"program": program, "effects": effects})
 
 
+_LATER_FIELDS: Final = ("rehearsal", "stacks_digest")
+"""Fields of a plan that the first plan files did not have."""
+
+
 def seal_plan(plan: Plan, digest: Digest) -> Plan:
     """Return the plan with a keyed seal, so that later edits are recognized."""
     return _set_seal(plan, _compute_seal(plan, digest))
@@ -181,8 +185,8 @@ def is_sealed(plan: Plan, digest: Digest) -> bool:
 
 def _compute_seal(plan: Plan, digest: Digest) -> str:
     """Compute the keyed digest of a plan, without regard to its present seal."""
-    # Without the field where the plan was not rehearsed: older releases seal plans without it.
-    unset_fields = {"rehearsal"} if plan.rehearsal is None else None
+    # Without the fields that have no value: older releases seal plans without them.
+    unset_fields = {name for name in _LATER_FIELDS if getattr(plan, name) in (None, "")}
     document = _set_seal(plan, "").model_dump_json(exclude=unset_fields)
     return digests.compute_digest(digest, "plan", json.loads(document))
 

@@ -160,5 +160,5 @@ def _ignore_end(_name: str, _result: TaskResult, _is_preview: bool) -> None:
     pass
 
 
-def _ignore_plan(_plan: StacksPlan) -> None:
+def _ignore_plan(_plan: StacksPlan, _digest: str) -> None:
     pass

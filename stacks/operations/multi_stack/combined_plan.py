@@ -3,13 +3,20 @@
 Multi-stack runs and reviews call this module.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from gpuform.providers import permissions
 from gpuform.schemas.errors import EngineError, GpuformError
-from gpuform.schemas.plan import Amount, Plan, PlanCost, ResourceChange, StackCost
+from gpuform.schemas.plan import (
+    Amount,
+    GateResult,
+    Plan,
+    PlanCost,
+    ResourceChange,
+    StackCost,
+)
 from gpuform.schemas.rehearsal import Hazard, HazardKind, HazardOutcome, Rehearsal
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.store import read_sealed
@@ -73,8 +80,13 @@ def evaluate_workspace_gates(
     allowed: Collection[str],
     environ: Mapping[str, str],
     gates_from: str | None = None,
+    *,
+    load_changes: Callable[[Iterable[str]], StacksPlan] | None = None,
 ) -> StacksPlan:
     """Return the plan with the results of the gates of stacks.yaml.
+
+    `load_changes` returns the plans of the named stacks where `plan` has no changes. It is called
+    only if there are gates.
 
     The gates and the prices are those of the git revision `gates_from`, or else of the folder. The
     results are unchanged without gates, or if all stacks are only refreshed. A stack without a plan
@@ -85,7 +97,16 @@ def evaluate_workspace_gates(
     """
     with open_workspace_gates(workspace, gates_from) as stacks_gates:
         plan = plan.model_copy(update={"weakened_gates": stacks_gates.weakened})
-        return _evaluate_gates(plan, workspace, stacks_gates, allowed, environ, gates_from)
+        # A refresh changes no platform, and passes no gate.
+        if not stacks_gates.gates or all(item.operation == "refresh" for item in plan.plans):
+            return plan
+        judged_plan = plan
+        if load_changes is not None:
+            judged_plan = load_changes(item.project_stack for item in plan.plans)
+        results = _evaluate_gates(
+            judged_plan, workspace, stacks_gates, allowed, environ, gates_from
+        )
+        return plan.model_copy(update={"gates": results})
 
 
 def _evaluate_gates(
@@ -95,12 +116,9 @@ def _evaluate_gates(
     allowed: Collection[str],
     environ: Mapping[str, str],
     gates_from: str | None,
-) -> StacksPlan:
-    """Return the plan with the results of `stacks_gates`. Raises EngineError."""
+) -> tuple[GateResult, ...]:
+    """Return the results of `stacks_gates` for the plan. Raises EngineError."""
     gates = stacks_gates.gates
-    # A refresh changes no platform, and passes no gate.
-    if not gates or all(stack_plan.operation == "refresh" for stack_plan in plan.plans):
-        return plan
     unplanned_costs: list[tuple[str, StackCost]] = []
     # Only these rules look at stacks without a plan, whose states cost a request each.
     if any(gate.rule in COST_RULES for gate in gates):
@@ -114,7 +132,7 @@ def _evaluate_gates(
         {permission for permission in allowed if permission in gate_permissions},
         stacks_gates.program,
     )
-    return plan.model_copy(update={"gates": evaluator.evaluate(combined_plan).gates})
+    return evaluator.evaluate(combined_plan).gates or ()
 
 
 def open_workspace_gates(

@@ -23,7 +23,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import PartSchedule, PlanPart, ScheduledStack, WavePart
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine import digests, value_json
-from gpuform.stacks.engine.ci_job import read_git_facts
+from gpuform.stacks.engine.ci_job import read_commit
 from gpuform.stacks.engine.deployment import is_sealed
 from gpuform.stacks.engine.project import StackSettings
 from gpuform.stacks.engine.secrets import SecretsManager, find_settings_crypter
@@ -45,7 +45,8 @@ from gpuform.stacks.operations.opening.selected_stack import (
     AskPassphrase,
     create_passphrase_finder,
 )
-from gpuform.stacks.operations.runs.plan_file import read_stacks_plan, write_private_file
+from gpuform.stacks.operations.runs.plan_file import write_private_file
+from gpuform.stacks.operations.runs.stacks_plan_file import StacksPlanFile, drop_digests
 
 SCHEDULE_FILE: Final = "waves.json"
 _NAME: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
@@ -83,7 +84,7 @@ def build_schedule(order: StackOrder, names: set[str], runners: int | None) -> P
     }
     return PartSchedule(
         made_by=_describe_release(),
-        commit=_read_commit(workspace.root),
+        commit=read_commit(workspace.root),
         stacks=tuple(
             ScheduledStack(
                 name=name,
@@ -112,7 +113,7 @@ def build_apply_schedule(
         PlanRefused: the plan cannot be read, or belongs to another workspace.
         PartRefused: as for `build_schedule`.
     """
-    saved_plan = read_stacks_plan(path)
+    saved_plan = StacksPlanFile.open(path).outline
     plans = {plan.project_stack: plan for plan in saved_plan.plans}
     names = set(chosen_names) & plans.keys()
     if names:
@@ -160,11 +161,6 @@ def _describe_release() -> str:
     return f"gpuform {version('gpuform')}"
 
 
-def _read_commit(folder: Path) -> str:
-    """Return the commit that is checked out in the folder; empty without git."""
-    return read_git_facts(folder)[1].get("git.head", "")
-
-
 @dataclass(frozen=True, slots=True)
 class PartFolder:
     """A folder with the schedule and the parts; `digest` is the SHA-256 of the schedule."""
@@ -203,7 +199,7 @@ class PartFolder:
                 f"{file} is of {schedule.made_by}, but this is {_describe_release()}",
                 hint="install one release on every runner, and begin again with --waves",
             )
-        commit = _read_commit(find_workspace_root(start)[0])
+        commit = read_commit(find_workspace_root(start)[0])
         if schedule.commit != commit:
             raise PartRefused(
                 f"{file} is of commit {schedule.commit or 'none'}, but this is commit "
@@ -239,9 +235,14 @@ class PartFolder:
 
     def read_part(self, name: str) -> PlanPart:
         """Read the part of a stack. Raises PartRefused if it is missing, damaged or another's."""
+        return self.read_part_and_digest(name)[0]
+
+    def read_part_and_digest(self, name: str) -> tuple[PlanPart, str]:
+        """Read the part of a stack as `read_part`, and return it with the SHA-256 of its file."""
         path = self.get_path(name)
         try:
-            part = PlanPart.model_validate_json(path.read_bytes())
+            content = path.read_bytes()
+            part = PlanPart.model_validate_json(content)
         except OSError as error:
             raise PartRefused(
                 f"the part of {name} is missing: {path} cannot be read: {error.strerror}",
@@ -264,7 +265,7 @@ class PartFolder:
                     f"{getattr(part, fact) or 'none'}, not {facts[fact] or 'none'}",
                     hint=self._build_hint([name]),
                 )
-        return part
+        return part, hashlib.sha256(content).hexdigest()
 
     def require_complete(self) -> None:
         """Raise PartRefused if the part of a stack is missing, or a file is of no such stack."""
@@ -407,12 +408,34 @@ def _build_edited_error(folder: PartFolder, name: str) -> PartRefused:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedParts:
+    """The parts of all stacks, without the digests that only the apply of a plan compares.
+
+    The complete plans of many stacks may not fit into memory together: `load_plan` reads one again.
+    """
+
+    folder: PartFolder
+    results: Mapping[str, TaskResult]
+    file_digests: Mapping[str, str]
+
+    def load_plan(self, name: str) -> Plan:
+        """Return the complete plan of a stack. Raises PartRefused if its part was replaced."""
+        part, digest = self.folder.read_part_and_digest(name)
+        if digest != self.file_digests[name]:
+            raise PartRefused(
+                f"the part of {name} ({self.folder.get_path(name)}) was replaced during the run",
+                hint="plan no part while `gpuform join` runs, and join again",
+            )
+        return part.plan
+
+
 def read_all_parts(
     folder: PartFolder,
     stacks: Mapping[str, WorkspaceStack],
     environ: Mapping[str, str],
     warn: Callable[[str], None],
-) -> dict[str, TaskResult]:
+) -> JoinedParts:
     """Return the plans of all stacks of the schedule, as if this machine had just made them.
 
     The seals are checked where the environment has the keys; else a warning says that the apply
@@ -431,22 +454,24 @@ def read_all_parts(
             f"{', '.join(lost)}",
             hint="run `gpuform join` in the checkout of the commit that was planned",
         )
-    parts = {name: folder.read_part(name) for name in names}
-    _require_one_planning(folder, parts)
     unchecked_reasons: dict[str, str] = {}
 
-    def check_seal(name: str) -> bool:
+    def read_and_check(name: str) -> tuple[Plan, str]:
+        part, digest = folder.read_part_and_digest(name)
         try:
-            return _is_genuine(parts[name], _open_crypter(stacks[name], environ, None))
+            is_genuine = _is_genuine(part, _open_crypter(stacks[name], environ, None))
         except EngineError as error:
             unchecked_reasons[name] = error.message
-            return True
+        else:
+            if not is_genuine:
+                raise _build_edited_error(folder, name)
+        return drop_digests(part.plan), digest
 
     # The derivation of a key takes 0.3 s, and runs beside others: OpenSSL releases Python's lock.
     with ThreadPoolExecutor(os.cpu_count()) as executor:
-        for name, is_genuine in zip(names, executor.map(check_seal, names), strict=True):
-            if not is_genuine:
-                raise _build_edited_error(folder, name)
+        checked = dict(zip(names, executor.map(read_and_check, names), strict=True))
+    plans = {name: plan for name, (plan, _) in checked.items()}
+    _require_one_planning(folder, plans)
     if unchecked_reasons:
         first = next(name for name in names if name in unchecked_reasons)
         warn(
@@ -454,18 +479,22 @@ def read_all_parts(
             f"checked ({first}: {unchecked_reasons[first]}); `gpuform up` checks the plan of "
             "each stack before it changes the stack"
         )
-    return {name: TaskResult(code=0, plan=part.plan) for name, part in parts.items()}
+    return JoinedParts(
+        folder,
+        {name: TaskResult(code=0, plan=plan) for name, plan in plans.items()},
+        {name: digest for name, (_, digest) in checked.items()},
+    )
 
 
-def _require_one_planning(folder: PartFolder, parts: Mapping[str, PlanPart]) -> None:
+def _require_one_planning(folder: PartFolder, plans: Mapping[str, Plan]) -> None:
     """Raise PartRefused if a part was planned with another plan of a stack than the present one."""
     seals = {
-        build_full_name(part.plan.project, part.plan.stack): part.plan.basis.seal
-        for part in parts.values()
-        if part.plan.basis
+        build_full_name(plan.project, plan.stack): plan.basis.seal
+        for plan in plans.values()
+        if plan.basis
     }
-    for name, part in parts.items():
-        for other, seal in part.plan.planned_with.items():
+    for name, plan in plans.items():
+        for other, seal in plan.planned_with.items():
             if seals.get(other) != seal:
                 other_name = other.removeprefix("organization/")
                 raise PartRefused(

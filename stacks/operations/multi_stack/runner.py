@@ -8,14 +8,14 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Final
 
 from gpuform.providers import permissions
 from gpuform.providers.context import get_run_context
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
-from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.schemas.stacks_plan import StacksPlan, compute_stacks_digest
+from gpuform.stacks.engine.ci_job import read_commit
 from gpuform.stacks.gates.evaluating import allow_gates
 from gpuform.stacks.multi_stack import StackOrder, find_cycles, sort_by_dependencies
 from gpuform.stacks.operations.multi_stack.applied_parts import (
@@ -42,7 +42,11 @@ from gpuform.stacks.operations.multi_stack.stack_process import (
 )
 from gpuform.stacks.operations.runs.callbacks import Interruptions
 from gpuform.stacks.operations.runs.options import ExitReason, ReportSubject, RunOptions
-from gpuform.stacks.operations.runs.plan_file import read_stacks_plan, write_plan
+from gpuform.stacks.operations.runs.stacks_plan_file import (
+    StacksPlanFile,
+    require_stacks_digest,
+    write_stacks_plan,
+)
 
 _APPLIED_AT_ONCE: Final = 8
 """How many stacks are applied at a time. Applying is mostly waiting for platforms."""
@@ -76,6 +80,8 @@ class MultiStackOptions:
         planned_elsewhere: the names of all stacks that this and other machines plan; empty where
             one machine plans all of them.
         part_facts: the fields that name the schedule of parts; empty where one machine plans all.
+        load_planned: returns the complete plan of another machine, of which `planned` has no more
+            than people see; None where `planned` is complete.
     """
 
     run: RunOptions
@@ -94,6 +100,7 @@ class MultiStackOptions:
     planned: Mapping[str, TaskResult] = field(default_factory=dict)
     planned_elsewhere: Collection[str] = ()
     part_facts: Mapping[str, str] = field(default_factory=dict)
+    load_planned: Callable[[str], Plan] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +108,14 @@ class MultiStackCallbacks:
     """The callbacks of a multi-stack run, which show the run, confirm it and interrupt it.
 
     `report_line` receives the lines of each stack, `on_stack_ended` the result of each stack and
-    whether the run was a preview, `show_plan` the combined plan. Without `confirm` the plan is
-    applied without a question. `ask_passphrase` receives a stack and a prompt, and returns the
-    passphrase.
+    whether the run was a preview. `show_plan` receives the combined plan and the digest of its
+    file, which is empty for a new plan. Without `confirm` the plan is applied without a question.
+    `ask_passphrase` receives a stack and a prompt, and returns the passphrase.
     """
 
     report_line: Callable[[str, OutputLine], None]
     on_stack_ended: Callable[[str, TaskResult, bool], None]
-    show_plan: Callable[[StacksPlan], None]
+    show_plan: Callable[[StacksPlan, str], None]
     interruptions: Interruptions
     confirm: Callable[[StacksPlan], bool] | None = None
     ask_passphrase: Callable[[str, str], str | None] | None = None
@@ -119,12 +126,13 @@ class MultiStackResult:
     """The result of a multi-stack run.
 
     `stacks` has the result of each stack: of the apply, or of the plan where nothing was applied
-    because planning failed.
+    because planning failed. `digest` is that of the saved file; empty where no plan was saved.
     """
 
     reason: ExitReason
     plan: StacksPlan | None = None
     stacks: Mapping[str, TaskResult] = field(default_factory=dict)
+    digest: str = ""
 
     @property
     def succeeded(self) -> bool:
@@ -144,14 +152,16 @@ def run_multi_stack(
         EngineError: the run cannot begin; nothing was changed.
     """
     names = [name for name in order.workspace.stacks if name in options.names]
-    saved_plan = None if options.run.plan is None else read_stacks_plan(options.run.plan)
-    if saved_plan is not None:
-        path, environ = Path(str(options.run.plan)), get_run_context().environ
+    plan_file = None if options.run.plan is None else StacksPlanFile.open(options.run.plan)
+    if options.run.digest is not None:
+        require_stacks_digest(plan_file, options.run.digest)
+    if plan_file is not None:
+        path, environ = plan_file.path, get_run_context().environ
         names = select_planned_names(
-            path, saved_plan, order.workspace, options.run.operation, names
+            path, plan_file.outline, order.workspace, options.run.operation, names
         )
-        require_upstream_applied(path, saved_plan, order.workspace, names, environ)
-    with _open_run(order, options, callbacks, names, saved_plan) as multi_stack_run:
+        require_upstream_applied(path, plan_file.outline, order.workspace, names, environ)
+    with _open_run(order, options, callbacks, names, plan_file) as multi_stack_run:
         return multi_stack_run.run()
 
 
@@ -178,7 +188,7 @@ def _open_run(
     options: MultiStackOptions,
     callbacks: MultiStackCallbacks,
     names: Sequence[str],
-    saved_plan: StacksPlan | None,
+    plan_file: StacksPlanFile | None,
 ) -> "Iterator[_MultiStackRun]":
     """Start emulators and open the processes of a run; yield the run, and close all at the end."""
     started_names = [name for name in names if name not in options.planned]
@@ -204,7 +214,7 @@ def _open_run(
         processes = ProcessPool(options.worker_module)
         try:
             yield _MultiStackRun(
-                order, options, callbacks, names, variables, interpreters, processes, saved_plan
+                order, options, callbacks, names, variables, interpreters, processes, plan_file
             )
         finally:
             processes.close()
@@ -224,7 +234,7 @@ class _MultiStackRun:
     variables: Mapping[str, Mapping[str, str]]
     interpreters: Mapping[str, Interpreter]
     processes: ProcessPool
-    saved_plan: StacksPlan | None
+    plan_file: StacksPlanFile | None
 
     def run(self) -> MultiStackResult:
         """Plan the stacks or take the saved plan, show the plan, ask for confirmation, and apply.
@@ -235,8 +245,9 @@ class _MultiStackRun:
         outside of gpuform.
         """
         options = self.options.run
-        plan = self.saved_plan
-        if plan is None or options.preview_only:
+        plan_file = None if options.preview_only else self.plan_file
+        plan = plan_file.outline if plan_file is not None else None
+        if plan is None:
             results, is_cancelled = self.preview()
             plan = self._combine_plans(results)
             if self.options.drift:
@@ -244,7 +255,7 @@ class _MultiStackRun:
             # Nothing is applied unless every stack could be planned.
             if plan is None or plan.has_failed or is_cancelled:
                 if plan is not None:
-                    self.callbacks.show_plan(plan)
+                    self.callbacks.show_plan(plan, "")
                 reason = ExitReason.CANCELLED if is_cancelled else ExitReason.FAILED
                 return MultiStackResult(reason, plan, results)
         # Also for a saved plan: gates of today judge it, and all of it: else one stack after the
@@ -255,18 +266,21 @@ class _MultiStackRun:
             _get_permissions(options),
             get_run_context().environ,
             options.gates_from,
+            load_changes=None if plan_file is None else plan_file.load_changes,
         )
-        if self.saved_plan is not None and not options.preview_only:
-            selected_plans = tuple(item for item in plan.plans if item.project_stack in self.names)
+        if plan_file is not None:
+            names = [item.project_stack for item in plan.plans if item.project_stack in self.names]
+            selected_plans = plan_file.load_changes(names).plans
             plan = plan.model_copy(update={"plans": selected_plans})
-        self.callbacks.show_plan(plan)
+        self.callbacks.show_plan(plan, "" if plan_file is None else plan_file.digest)
         stop_reason = self._find_stop_reason(plan)
         if options.preview_only:
+            digest = ""
             if options.save_plan is not None:
-                write_plan(options.save_plan, plan)
+                digest = write_stacks_plan(options.save_plan, plan, self.options.load_planned)
             unexpected = options.expect_no_changes and plan.has_changes
             end_reason = ExitReason.UNEXPECTED_CHANGES if unexpected else ExitReason.SUCCEEDED
-            return MultiStackResult(stop_reason or end_reason, plan)
+            return MultiStackResult(stop_reason or end_reason, plan, digest=digest)
         if stop_reason is not None:
             return MultiStackResult(stop_reason, plan)
         confirm = self.callbacks.confirm
@@ -283,8 +297,8 @@ class _MultiStackRun:
         Returns the results of the chosen stacks, and whether the run was cancelled.
         """
         run = self.options.run
-        saved_plans = self.saved_plan.plans if self.saved_plan is not None else ()
-        plans = {stack_plan.project_stack: stack_plan for stack_plan in saved_plans}
+        plan_file = self.plan_file
+        saved_plans = plan_file.outline.plans if plan_file is not None else ()
         operation = saved_plans[0].operation if saved_plans else run.operation
         uses_planned_outputs = operation == "update"
         dependencies = (
@@ -302,12 +316,15 @@ class _MultiStackRun:
         processors = os.cpu_count() or 1
         at_once = min(self.options.jobs or processors, len(self.names))
         rehearsal_jobs = max(1, processors // at_once) if self.options.rehearses else 0
+        stacks_digest = compute_stacks_digest(
+            read_commit(self.order.workspace.root), self.options.planned_elsewhere or self.names
+        )
 
         def build_task(name: str) -> Task:
             task = self._build_task(
                 name,
                 {"preview_only": True, "reviewed": reviewed, "operation": operation},
-                plan=plans.get(name),
+                plan=None if plan_file is None else plan_file.load_plan(name),
                 source=str(run.plan or ""),
                 uses_planned_outputs=uses_planned_outputs,
                 subject=subject,
@@ -315,6 +332,7 @@ class _MultiStackRun:
             updates = {
                 "rehearsal_jobs": rehearsal_jobs,
                 "part_facts": dict(self.options.part_facts),
+                "stacks_digest": stacks_digest,
             }
             return task.model_copy(update=updates)
 
@@ -342,7 +360,11 @@ class _MultiStackRun:
                 updates = {"errors": (result.summary,), "operation": self.options.run.operation}
                 plans[name] = Plan.from_changes(project, stack, ()).model_copy(update=updates)
                 names.append(name)
-        return StacksPlan(name=workspace_name, plans=tuple(plans[name] for name in names))
+        return StacksPlan(
+            name=workspace_name,
+            commit=read_commit(self.order.workspace.root),
+            plans=tuple(plans[name] for name in names),
+        )
 
     def _report_drift(
         self, plan: StacksPlan | None, results: Mapping[str, TaskResult], *, is_cancelled: bool
@@ -352,7 +374,7 @@ class _MultiStackRun:
         Changes are a success; the reason is FAILED if a stack could not be read.
         """
         if plan is not None:
-            self.callbacks.show_plan(plan)
+            self.callbacks.show_plan(plan, "")
         if is_cancelled:
             return MultiStackResult(ExitReason.CANCELLED, plan, results)
         is_complete = all(result.code == 0 for result in results.values())
@@ -392,13 +414,15 @@ class _MultiStackRun:
         source = str(run.plan or "of all stacks")
 
         def build_task(name: str) -> Task:
-            stack_plan = plans[name]
+            # Only now: the plans of all stacks together may not fit into memory.
+            stack_plan = plans[name] if plan_file is None else plan_file.load_plan(name)
             task_options: dict[str, Any] = {"operation": stack_plan.operation, "reviewed": reviewed}
             task = self._build_task(name, task_options, plan=stack_plan, source=source)
             return task.model_copy(update={"continues_plan": is_part})
 
-        is_part = self.saved_plan is not None and (
-            self.options.is_part or len(plans) < len(self.saved_plan.plans)
+        plan_file = self.plan_file
+        is_part = plan_file is not None and (
+            self.options.is_part or len(plans) < len(plan_file.outline.plans)
         )
         applied = {
             name: TaskResult(code=0, reason=ExitReason.SUCCEEDED, summary=WAS_APPLIED)
@@ -438,10 +462,10 @@ class _MultiStackRun:
 
     def _list_applied_names(self, *, is_part: bool) -> list[str]:
         """Return the chosen stacks that an earlier run of the same part has applied."""
-        if self.saved_plan is None or not is_part:
+        if self.plan_file is None or not is_part:
             return []
         environ = get_run_context().environ
-        return list_applied_names(self.saved_plan, self.order.workspace, self.names, environ)
+        return list_applied_names(self.plan_file.outline, self.order.workspace, self.names, environ)
 
     def _find_apply_order(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
         """Return, for each chosen stack with a plan, the stacks to apply before."""

@@ -59,6 +59,7 @@ class Task(_Message):
         traceparent: the trace context of the multi-stack run; empty if nothing is traced.
         rehearsal_jobs: how many processes rehearse the plan of a preview; 0 for no rehearsal.
         part_facts: the fields of the plan's part that name its schedule; empty for no part.
+        stacks_digest: the digest of all stacks that are planned together, for the sealed plan.
     """
 
     kind: Literal["task"] = "task"
@@ -81,6 +82,7 @@ class Task(_Message):
     traceparent: str = ""
     rehearsal_jobs: int = 0
     part_facts: dict[str, str] = Field(default_factory=dict)
+    stacks_digest: str = ""
 
 
 class OutputsResponse(_Message):

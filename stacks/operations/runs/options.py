@@ -228,7 +228,8 @@ class RunResult:
         seconds: the duration of the last run.
         build_plan: builds `plan`; None where a preview failed.
         seal_plan: returns the plan that limits a later run; receives the seals of the plans of
-            other stacks that the plan depends on.
+            other stacks that the plan depends on, and the digest of all stacks that are planned
+            together.
         planned_outputs: the planned outputs in the engine's form, with secrets and unknown values.
         final_state: the stack at the end of the operation.
     """
@@ -246,7 +247,7 @@ class RunResult:
     refusals: Sequence[str] = ()
     seconds: float = 0.0
     build_plan: Callable[[], Plan] | None = field(default=None, repr=False)
-    seal_plan: Callable[[Mapping[str, str]], Plan] | None = field(default=None, repr=False)
+    seal_plan: Callable[[Mapping[str, str], str], Plan] | None = field(default=None, repr=False)
     planned_outputs: PropertyMap = field(default_factory=dict, repr=False)
     final_state: FinalState | None = field(default=None, repr=False)
 

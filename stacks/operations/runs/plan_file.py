@@ -11,11 +11,10 @@ from gpuform.providers.values import Redactor
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import OutputChange, Plan, PropertyChange
 from gpuform.schemas.safe_text import MASK
-from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.stack import PLAN_SEAL
 from gpuform.stacks.engine.store import RunHistory
-from gpuform.stacks.review.plan_files import read_saved_plan, read_saved_plans
+from gpuform.stacks.review.plan_files import read_saved_plan
 
 _OWNER_ONLY: Final = 0o600
 
@@ -26,7 +25,7 @@ class PlanRefused(EngineError):
     help_page = "concepts/saved-plans"
 
 
-def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
+def write_plan(path: Path, plan: Plan) -> None:
     """Write the plan to a file with permissions for the owner alone, replacing an existing file.
 
     The file is replaced in one step: a reader finds the old plan or the new one.
@@ -37,7 +36,7 @@ def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
     write_private_file(path, plan.model_dump_json(indent=2).encode() + b"\n")
 
 
-def write_private_file(path: Path, content: bytes) -> None:
+def write_private_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a plan or a part of one, as `write_plan` does; `content` are the bytes of the file.
 
     Raises:
@@ -58,24 +57,10 @@ def read_plan(path: Path) -> Plan:
     Raises:
         EngineError: the file cannot be read, or holds no such plan; the error says what it holds.
     """
-    return read_saved_plan(str(path), _read_content(path))
+    return read_saved_plan(str(path), read_content(path))
 
 
-def read_stacks_plan(path: Path) -> StacksPlan:
-    """Return the multi-stack plan of a file.
-
-    Raises:
-        EngineError: the file cannot be read, or holds no such plan; the error says what it holds.
-    """
-    plan = read_saved_plans(str(path), _read_content(path))
-    if isinstance(plan, Plan):
-        raise PlanRefused(
-            f"{path} is a plan of a single stack", hint=f"apply it without --all: --plan {path}"
-        )
-    return plan
-
-
-def _read_content(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
     """Return the bytes of a plan file.
 
     Raises:
@@ -84,7 +69,12 @@ def _read_content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise PlanRefused(f"the plan {path} cannot be read: {error.strerror}") from error
+        raise build_unreadable_error(path, error) from error
+
+
+def build_unreadable_error(path: Path, error: OSError) -> PlanRefused:
+    """Build the error of a plan file that cannot be read."""
+    return PlanRefused(f"the plan {path} cannot be read: {error.strerror}")
 
 
 _Change = TypeVar("_Change", PropertyChange, OutputChange)

@@ -478,17 +478,25 @@ class PlannedRun:
         """Write the sealed plan to the file of `options.save_plan`, if any, and report the file."""
         path = self.options.save_plan
         if path is not None:
-            write_plan(path, self._seal_plan(run_ended, outcome, {}))
+            write_plan(path, self._seal_plan(run_ended, outcome, {}, ""))
             command = "up" if self.options.operation == "update" else self.options.operation
             self.callbacks.report(
                 f"Saved the plan to {path}. To apply it, run `gpuform {command} --plan {path}`."
             )
 
     def _seal_plan(
-        self, run_ended: RunEnded, outcome: Outcome, planned_with: Mapping[str, str]
+        self,
+        run_ended: RunEnded,
+        outcome: Outcome,
+        planned_with: Mapping[str, str],
+        stacks_digest: str,
     ) -> Plan:
-        """Seal the plan together with the seals of other stacks' plans in `planned_with`."""
-        plan = run_ended.plan.model_copy(update={"planned_with": dict(planned_with)})
+        """Seal the plan together with the seals of other stacks' plans in `planned_with`.
+
+        `stacks_digest` stands for all stacks that are planned together; empty for one stack.
+        """
+        updates = {"planned_with": dict(planned_with), "stacks_digest": stacks_digest}
+        plan = run_ended.plan.model_copy(update=updates)
         return build_sealed_plan(plan, self.options, self.stack, outcome)
 
     def _build_result(
@@ -526,7 +534,7 @@ class PlannedRun:
             seconds=outcome.seconds,
             build_plan=None if plan is None else lambda: mask_plan(plan, secrets()),
             planned_outputs=outcome.outputs,
-            seal_plan=lambda planned_with: self._seal_plan(run_ended, outcome, planned_with),
+            seal_plan=lambda *others: self._seal_plan(run_ended, outcome, *others),
             final_state=FinalState(
                 self.stack,
                 outcome.snapshot.resources,

@@ -1,5 +1,6 @@
 """`plan-part` and `join`: the plan of several machines is the plan of one."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from support.stacks.workspace import SECRET, Workspace, create_workspace
 
 from gpuform.providers.emulator.server import serve
+from gpuform.schemas.stacks_plan import compute_stacks_digest
 
 pytestmark = pytest.mark.slow
 
@@ -108,3 +110,33 @@ def test_a_second_runner_waits_for_the_first_and_finds_the_part_applied(
     state = workspace.export("volumes/dev")
     volumes = [it for it in state["resources"] if "SharedVolume" in it["type"]]
     assert len(volumes) == 1
+
+
+@pytest.mark.exhaustive
+def test_nothing_is_applied_of_a_plan_without_one_of_its_stacks(workspace: Workspace) -> None:
+    workspace.run_successfully("preview", "--all", "--save-plan", "plan.json")
+    path = workspace.root / "plan.json"
+    saved = path.read_bytes()
+    digest = hashlib.sha256(saved).hexdigest()
+    review = workspace.run_successfully("review", "plan.json")
+    assert f"gpuform up --all --plan plan.json --digest {digest}" in review
+    apply = ("up", "--all", "--plan", "plan.json", "--yes", "--digest", digest)
+
+    document = json.loads(saved)
+    lost = document["plans"].pop()
+    path.write_text(json.dumps(document))
+    by_digest = workspace.run(*apply)
+    by_stacks = workspace.run(*apply[:-2])
+    names = [f"{plan['project']}/{plan['stack']}" for plan in document["plans"]]
+    for plan in document["plans"]:
+        plan["stacks_digest"] = compute_stacks_digest(document["commit"], names)
+    path.write_text(json.dumps(document))
+    by_seals = workspace.run(*apply[:-2])
+
+    assert f"{lost['project']}/{lost['stack']}" not in names
+    assert (by_digest.code, by_stacks.code, by_seals.code) == (1, 1, 1)
+    assert "does not have exactly the stacks that were planned together" in by_stacks.stderr
+    assert "plan.json was edited after it was saved" in by_seals.stdout + by_seals.stderr
+    assert not workspace.export("volumes/dev").get("resources")
+    path.write_bytes(saved)
+    assert f"Digest: {digest}" in workspace.run_successfully(*apply)

@@ -7,7 +7,7 @@ import pytest
 
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Basis, Plan
-from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.schemas.stacks_plan import StacksPlan, compute_stacks_digest
 from gpuform.stacks.engine.stack import PLAN_SEAL
 from gpuform.stacks.engine.store import Backend, HistoryEntry
 from gpuform.stacks.multi_stack import MultiStackWorkspace, read_workspace
@@ -59,6 +59,7 @@ def build_plan(operation: str = "update", seal: str = "seal-network/dev") -> Sta
                     "operation": operation,
                     "basis": Basis(state={}, config={}, program={}, seal=f"seal-{name}"),
                     "stack_references": (network,) if is_reader else (),
+                    "stacks_digest": compute_stacks_digest("", NAMES),
                     "planned_with": {network: seal} if is_reader and operation == "update" else {},
                 }
             )

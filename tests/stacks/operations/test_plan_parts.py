@@ -31,6 +31,7 @@ from gpuform.stacks.multi_stack import (
     read_workspace,
 )
 from gpuform.stacks.operations.multi_stack.parts import (
+    JoinedParts,
     PartFolder,
     PartRefused,
     build_part_order,
@@ -40,6 +41,7 @@ from gpuform.stacks.operations.multi_stack.parts import (
     seal_part_fields,
 )
 from gpuform.stacks.operations.multi_stack.stack_process import TaskResult, unpack_outputs
+from gpuform.stacks.operations.runs.stacks_plan_file import drop_digests
 
 NAMES = ("network/dev", "training/dev")
 SECRET = "planted-3f9a1c"
@@ -66,7 +68,7 @@ class PlannedFolder:
             update={
                 "made_at": made_at,
                 "planned_with": planned_with or {},
-                "basis": Basis(state={}, config={}, program={}),
+                "basis": Basis(state={"urn": "1"}, config={}, program={}),
             }
         )
         plan = seal_plan(plan, crypter.compute_digest)
@@ -91,7 +93,7 @@ class PlannedFolder:
         stack = self.workspace.stacks[name]
         return open_upstream_parts(self.parts, [stack], self.environ, None)[name]
 
-    def join(self) -> dict[str, TaskResult]:
+    def join(self) -> JoinedParts:
         """Read all parts as `gpuform join` does."""
         stacks = self.workspace.stacks
         return read_all_parts(self.parts, stacks, self.environ, self.warnings.append)
@@ -202,9 +204,23 @@ def test_no_file_of_the_folder_shows_a_secret_or_is_readable_by_others(
 
 def test_joined_parts_are_the_plans_of_all_stacks(planned: PlannedFolder) -> None:
     planned.plan_all()
-    results = planned.join()
-    assert list(results) == [*NAMES]
+    joined = planned.join()
+    assert list(joined.results) == [*NAMES]
     assert planned.warnings == []
+    for name, result in joined.results.items():
+        plan = planned.parts.read_part(name).plan
+        assert joined.load_plan(name) == plan
+        assert result.plan == drop_digests(plan)
+
+
+def test_a_part_that_is_replaced_while_parts_are_joined_is_refused(planned: PlannedFolder) -> None:
+    planned.plan_all()
+    joined = planned.join()
+    planned.plan("network/dev", made_at="2026-03-01T08:00:00Z")
+    with pytest.raises(
+        PartRefused, match=r"the part of network/dev .* was replaced during the run"
+    ):
+        joined.load_plan("network/dev")
 
 
 def test_join_without_the_passphrase_warns_that_seals_were_not_checked(

@@ -13,7 +13,7 @@ from support.stacks.hand_made_rehearsals import build_rehearsal
 
 from gpuform.schemas.plan import Basis, Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.rehearsal import Rehearsal, StacksRehearsal
-from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.schemas.stacks_plan import StacksPlan, compute_stacks_digest
 from gpuform.stacks import rehearsing
 from gpuform.stacks.cli import main
 from gpuform.stacks.rehearsing import PlannedStack, RehearsalError
@@ -65,7 +65,13 @@ def build_plan(operation: str) -> StacksPlan:
         )
         references = (f"organization/{read}/dev",) if read else ()
         basis = Basis(state={}, config={}, program={}, seal=project)
-        updates = {"operation": operation, "stack_references": references, "basis": basis}
+        digest = compute_stacks_digest("", ("network/dev", "training/dev", "report/dev"))
+        updates = {
+            "operation": operation,
+            "stack_references": references,
+            "stacks_digest": digest,
+            "basis": basis,
+        }
         plans.append(Plan.from_changes(project, "dev", [change]).model_copy(update=updates))
     return StacksPlan(plans=tuple(plans))
 
