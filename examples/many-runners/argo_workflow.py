@@ -18,8 +18,16 @@ from hera.workflows import (
     Step,
     Steps,
     WorkflowTemplate,
+    models,
 )
-from hera.workflows.models import IntOrString, RetryStrategy, SuspendTemplate, Template, ValueFrom
+from hera.workflows.models import (
+    Inputs,
+    IntOrString,
+    RetryStrategy,
+    SuspendTemplate,
+    Template,
+    ValueFrom,
+)
 
 IMAGE = "registry.example.com/gpuform:0.1.0"
 KEYS = "{{workflow.uid}}"
@@ -46,15 +54,19 @@ print(index + 1, file=open("/tmp/next", "w"))
 END
 """
 PLAN = """\
-gpuform plan-part $STACKS --parts /tmp/parts
+gpuform plan-part $STACKS --gates-from "origin/$BASE" --parts /tmp/parts
 mkdir /tmp/new
 cd /tmp/parts
 cp --parents $(printf '%s.json ' $STACKS) /tmp/new
 """
 JOIN = """\
-gpuform join --parts /tmp/parts --save-plan /tmp/plan.json
+gpuform join --parts /tmp/parts --gates-from "origin/$BASE" --save-plan /tmp/plan.json
+sha256sum /tmp/plan.json | cut -d ' ' -f 1 > /tmp/digest
 """
-APPLY = "gpuform up --all --plan /tmp/plan.json --yes $(printf -- '--filter %s ' $STACKS)"
+APPLY = """\
+gpuform up --all --plan /tmp/plan.json --digest "$DIGEST" --gates-from "origin/$BASE" --yes \
+  --lock-timeout 10m $(printf -- '--filter %s ' $STACKS)
+"""
 
 
 def keep(name: str, file: str | None = None) -> S3Artifact:
@@ -72,11 +84,14 @@ def run(name: str, script: str, secrets: list[str], **options: list[Any]) -> Con
     Values come in variables: text that Argo puts into a script could be commands. A pod that was
     lost with its node runs again.
     """
+    base = "{{workflow.parameters.base}}"
     source = GitArtifact(
         name="source",
         path="/work",
         repo="{{workflow.parameters.repository}}",
         revision="{{workflow.parameters.revision}}",
+        # The gates of this branch judge the plan: a change that removes a gate is judged by it.
+        fetch=[f"+refs/heads/{base}:refs/remotes/origin/{base}"],
     )
     return Container(
         name=name,
@@ -84,7 +99,7 @@ def run(name: str, script: str, secrets: list[str], **options: list[Any]) -> Con
         command=["sh", "-euc"],
         args=[script],
         working_dir="/work",
-        env=[*GIT, *options.get("env", [])],
+        env=[*GIT, Env(name="BASE", value=base), *options.get("env", [])],
         env_from=[SecretEnvFrom(name=secret) for secret in secrets],
         inputs=[source, *options.get("inputs", [])],
         outputs=options.get("outputs", []),
@@ -92,15 +107,18 @@ def run(name: str, script: str, secrets: list[str], **options: list[Any]) -> Con
     )
 
 
-def define_wave(name: str, part: Container, pick: Container) -> Steps:
-    """Return a template that runs a part for each element of a wave, and then the next wave."""
-    values = {name: f"{{{{inputs.parameters.{name}}}}}" for name in ("index", "count")}
+def define_wave(name: str, part: Container, pick: Container, *facts: str) -> Steps:
+    """Return a template that runs a part for each element of a wave, and then the next wave.
+
+    Each part also gets the parameters named in `facts`.
+    """
+    values = {name: f"{{{{inputs.parameters.{name}}}}}" for name in ("index", "count", *facts)}
     with Steps(name=name, inputs=[Parameter(name=name) for name in values]) as wave:
         Step(name="pick", template=pick, arguments={"index": values["index"]})
         Step(
             name="parts",
             template=part,
-            arguments={"stacks": "{{item.stacks}}"},
+            arguments={"stacks": "{{item.stacks}}", **{name: values[name] for name in facts}},
             with_param="{{steps.pick.outputs.parameters.elements}}",
         )
         following = "{{steps.pick.outputs.parameters.next}}"
@@ -124,6 +142,7 @@ with WorkflowTemplate(
     arguments=[
         Parameter(name="repository", value="https://git.example.com/team/clusters.git"),
         Parameter(name="revision"),
+        Parameter(name="base", value="main"),
         Parameter(name="runners", value="8"),
     ],
 ) as workflow:
@@ -161,20 +180,25 @@ with WorkflowTemplate(
         JOIN,
         ["gpuform-passphrase"],
         inputs=[keep("parts")],
-        outputs=[keep("plan", "plan.json")],
+        outputs=[write("digest"), keep("plan", "plan.json")],
     )
     apply = run(
         "apply",
         APPLY,
         ["gpuform-write"],
-        env=[stacks],
-        inputs=[Parameter(name="stacks"), keep("plan", "plan.json")],
+        env=[stacks, Env(name="DIGEST", value="{{inputs.parameters.digest}}")],
+        inputs=[Parameter(name="stacks"), Parameter(name="digest"), keep("plan", "plan.json")],
     )
-    approve = Template(name="approve", suspend=SuspendTemplate())
+    # The parameter shows the person which plan is approved.
+    approve = Template(
+        name="approve",
+        inputs=Inputs(parameters=[models.Parameter(name="digest")]),
+        suspend=SuspendTemplate(),
+    )
     workflow.templates.append(approve)
     plan_wave, apply_wave = (
         define_wave("plan-wave", plan, pick),
-        define_wave("apply-wave", apply, pick),
+        define_wave("apply-wave", apply, pick, "digest"),
     )
     with Steps(name="main") as main:
         Step(name="waves", template=waves)
@@ -182,8 +206,9 @@ with WorkflowTemplate(
         arguments, when = {"index": "0", "count": count}, f"{count} > 0"
         Step(name="plan", template=plan_wave, arguments=arguments, when=when)
         Step(name="join", template=join, when=when)
-        Step(name="approve", template=approve, when=when)
-        Step(name="apply", template=apply_wave, arguments=arguments, when=when)
+        digest = {"digest": "{{steps.join.outputs.parameters.digest}}"}
+        Step(name="approve", template=approve, arguments=digest, when=when)
+        Step(name="apply", template=apply_wave, arguments={**arguments, **digest}, when=when)
 
 if __name__ == "__main__":
     sys.stdout.write(workflow.to_yaml())  # pyright: ignore[reportUnknownMemberType]

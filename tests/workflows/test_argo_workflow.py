@@ -6,12 +6,13 @@ know is checked here: names, references between templates, artifacts and paramet
 "Fields" and "Workflow Variables" of Argo's documentation.
 """
 
+import hashlib
 import json
 import re
 import runpy
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,10 @@ def test_only_the_apply_has_keys_that_write(templates: dict[str, Any]) -> None:
     }
 
 
+class PodFailedError(Exception):
+    """The container of a pod has ended with an exit code, which ends the workflow."""
+
+
 @dataclass
 class Argo:
     """Plays steps, loops, conditions, parameters and artifacts of a workflow on this machine."""
@@ -136,7 +141,12 @@ class Argo:
     bucket: Path
     environ: Mapping[str, str]
     parameters: Mapping[str, str]
+    lost: set[str] = field(default_factory=set)
+    """Templates of which the next pod is lost with its node, after its work."""
     pods: list[str] = field(default_factory=list)
+    output: str = ""
+    on_approval: Callable[[str], None] = lambda _digest: None
+    """Does what happens while the workflow is suspended; receives the shown digest."""
 
     def run(self, name: str, inputs: Mapping[str, str]) -> dict[str, str]:
         """Run a template, and return its output parameters as variables of its step."""
@@ -144,7 +154,14 @@ class Argo:
         variables = {f"inputs.parameters.{key}": value for key, value in inputs.items()}
         variables |= {f"workflow.parameters.{key}": it for key, it in self.parameters.items()}
         variables["workflow.uid"] = "uid"
+        if "suspend" in template:
+            self.on_approval(inputs["digest"])
         if "container" in template:
+            if name in self.lost:
+                self.lost.remove(name)
+                assert template["retryStrategy"]["retryPolicy"] == "OnError"
+                # Its artifacts and parameters are lost with it.
+                self.run_pod({**template, "outputs": {}}, variables)
             return self.run_pod(template, variables)
         for step in list_steps(template):
             if not self.is_met(self.fill(step.get("when", "1 > 0"), variables)):
@@ -181,7 +198,9 @@ class Argo:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.output = done.stdout + done.stderr
+        if done.returncode:
+            raise PodFailedError(done.returncode)
         for artifact in self.list_artifacts(template, "outputs"):
             source = data / Path(artifact["path"]).name
             target = self.bucket / self.fill(artifact["s3"]["key"], variables)
@@ -215,20 +234,41 @@ def argo(templates: dict[str, Any], tmp_path: Path) -> Iterator[Argo]:
         workspace = create_workspace(tmp_path / "fleet", server.url, {}, {})
         (tmp_path / "bucket").mkdir()
         environ = {**workspace.variables, "PATH": build_path_with_gpuform()}
-        templates = {**templates, "approve": {"name": "approve"}}
-        parameters = {"runners": "8", "repository": "", "revision": ""}
+        commit(workspace.root, "Begin")
+        parameters = {"runners": "8", "repository": "", "revision": "", "base": "main"}
         yield Argo(templates, workspace.root, tmp_path / "bucket", environ, parameters)
+
+
+def commit(folder: Path, message: str) -> None:
+    """Commit everything, with `main` as it was before as the fetched branch."""
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    if (folder / ".git").is_dir():
+        git(folder, "update-ref", "refs/remotes/origin/main", "HEAD")
+    else:
+        git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, *identity, "commit", "-q", "-m", message)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_the_workflow_plans_and_applies_every_stack_in_its_wave(argo: Argo) -> None:
+    """Two pods are lost with their nodes: each is one pod more, and changes nothing twice."""
+    argo.lost = {"plan", "apply"}
+    approved: list[str] = []
+    argo.on_approval = approved.append
+
     argo.run("main", {})
 
     assert argo.pods == [
-        *("waves", *["pick", "plan"] * 3, "join"),
-        *(["pick", "apply"] * 3),
+        *("waves", "pick", "plan", "plan", *["pick", "plan"] * 2, "join"),
+        *("pick", "apply", "apply", *["pick", "apply"] * 2),
     ]
+    assert approved == [hashlib.sha256((argo.bucket / "uid/plan").read_bytes()).hexdigest()]
     subprocess.run(
         ["gpuform", "preview", "--all", "--expect-no-changes"],
         cwd=argo.checkout,
@@ -236,3 +276,31 @@ def test_the_workflow_plans_and_applies_every_stack_in_its_wave(argo: Argo) -> N
         check=True,
         capture_output=True,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_removed_gate_and_a_replaced_plan_end_the_workflow(argo: Argo) -> None:
+    stacks = argo.checkout / "stacks.yaml"
+    declared = stacks.read_text()
+    gates = "gates:\n  types: {allowed_gpu_types: [A100]}\n"
+    stacks.write_text(declared + gates)
+    commit(argo.checkout, "Allow one type")
+    stacks.write_text(declared)
+    commit(argo.checkout, "Remove the gate")
+    with pytest.raises(PodFailedError, match="5"):
+        argo.run("main", {})
+    assert argo.pods[-1] == "join"
+    assert "gate types: stops the plan: training/dev train" in argo.output
+
+    git(argo.checkout, "update-ref", "refs/remotes/origin/main", "HEAD")
+    plan = argo.bucket / "uid/plan"
+    argo.on_approval = lambda _digest: plan.write_text(json.dumps(json.loads(plan.read_bytes())))
+    argo.pods.clear()
+    shutil.rmtree(argo.bucket / "uid")
+    for folder in argo.bucket.parent.glob("pod-*"):
+        shutil.rmtree(folder)
+    with pytest.raises(PodFailedError, match="1"):
+        argo.run("main", {})
+    assert argo.pods[-2:] == ["pick", "apply"]
+    assert "is not the reviewed plan: its digest is" in argo.output
