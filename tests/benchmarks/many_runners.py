@@ -111,6 +111,23 @@ def describe(label: str, measured: Sequence[Measured], seconds: float) -> tuple[
     return label, f"{work:.1f}", f"{seconds:.1f}", f"{max(it.peak for it in measured):.0f}"
 
 
+def read_joined_plan(stack: Bench) -> list[tuple[str, ...]]:
+    """Review the joined plan, apply the plan of one stack, and return the rows of the table."""
+    up = ("up", "--all", "--yes", "--plan", "joined.json", "--stack", "s-0/dev")
+    review = run(stack, "review", "joined.json", "--output", "review.txt")
+    apply = run(stack, *up)
+    # The gates judge the changes of all stacks. The run finds the plan of its stack applied.
+    with (stack.directory / "stacks.yaml").open("a") as file:
+        file.write("gates: {few: {max_destroyed_gpus: 8}}\n")
+    judged = run(stack, *up)
+    measured = {
+        "review": review,
+        "apply of one stack": apply,
+        "the same with a gate": judged,
+    }
+    return [describe(label, [it], it.seconds) for label, it in measured.items()]
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -137,8 +154,7 @@ def main() -> None:
         elapsed = waves.seconds + longest + join.seconds
         rows.append(describe("plan on the runners", way, elapsed))
         parts = [path.stat().st_size for path in (stack.directory / "parts").rglob("*.json")]
-        apply = run(stack, "up", "--all", "--yes", "--plan", "joined.json", "--stack", "s-0/dev")
-        rows.append(describe("apply of one stack", [apply], apply.seconds))
+        rows += read_joined_plan(stack)
         if not options.alone:
             one = run(stack, "preview", "--all", "--save-plan", "one.json")
             rows.append(describe("preview --all", [one], one.seconds))

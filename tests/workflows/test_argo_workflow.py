@@ -240,14 +240,14 @@ def argo(templates: dict[str, Any], tmp_path: Path) -> Iterator[Argo]:
 
 
 def commit(folder: Path, message: str) -> None:
-    """Commit everything, with `main` as it was before as the fetched branch."""
+    """Commit everything on `main`; the fetched branch is one commit behind, if there are two."""
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-    if (folder / ".git").is_dir():
-        git(folder, "update-ref", "refs/remotes/origin/main", "HEAD")
-    else:
+    is_first = not (folder / ".git").is_dir()
+    if is_first:
         git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, *identity, "commit", "-q", "-m", message)
+    git(folder, "update-ref", "refs/remotes/origin/main", "HEAD" if is_first else "HEAD^")
 
 
 def git(folder: Path, *arguments: str) -> None:
