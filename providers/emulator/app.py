@@ -16,7 +16,7 @@ from typing import Annotated
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from flask import Blueprint, Flask, Response, request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from werkzeug.routing import Rule
 
 from gpuform.providers.emulator.clock import Clock
@@ -27,6 +27,7 @@ from gpuform.providers.emulator.routing import (
     EmulatorParts,
     Fleet,
     RequestGate,
+    RouteTable,
     answer_json,
     answer_validation_error,
 )
@@ -36,24 +37,21 @@ from gpuform.providers.platform import list_own_platforms, load_object, platform
 _UnixSeconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _AdvanceBody(BaseModel):
+class _AdvanceBody(BaseModel, extra="forbid"):
     """The body that moves the clock by seconds."""
 
-    model_config = ConfigDict(extra="forbid")
     advance: Annotated[_UnixSeconds, Field(ge=0)]
 
 
-class _UntilBody(BaseModel):
+class _UntilBody(BaseModel, extra="forbid"):
     """The body that moves the clock to a time."""
 
-    model_config = ConfigDict(extra="forbid")
     until: _UnixSeconds
 
 
-class _StopBody(BaseModel):
+class _StopBody(BaseModel, extra="forbid"):
     """The body that ends the emulator of an identity."""
 
-    model_config = ConfigDict(extra="forbid")
     emulator: str
 
 
@@ -93,28 +91,28 @@ class AdminApi:
         # A body of the wrong form is the test's mistake: the answer names it, and nothing has
         # changed.
         routes.register_error_handler(ValidationError, answer_validation_error)
-        routes.get("/health")(self._get_health)
-        routes.get("/clock")(self._get_clock)
-        routes.post("/clock")(self._move_clock)
-        routes.post("/faults")(self._add_fault)
-        routes.get("/faults")(self._list_faults)
-        routes.get("/faults/applied")(self._count_applied_faults)
-        routes.delete("/faults")(self._clear_faults)
-        routes.get("/requests")(self._list_requests)
-        routes.delete("/requests")(self._clear_requests)
-        routes.get("/objects")(self._list_objects)
-        routes.get("/fleet")(self._describe_fleet)
-        routes.post("/reset")(self._reset)
-        routes.post("/stop")(self._stop_serving)
+        for method, path, view in self._list_routes():
+            routes.add_url_rule(path, f"{method} {path}", view, methods=[method])
         return routes
 
-    def _get_health(self) -> Response:
-        """Answer `{"status": "ok"}`: the emulator serves requests."""
-        return answer_json({"status": "ok"})
-
-    def _get_clock(self) -> Response:
-        """Answer the clock's time in unix seconds and the identity of the emulator's store."""
-        return answer_json(move_clock(self._store, self._clock, b""))
+    def _list_routes(self) -> RouteTable:
+        store, clock, faults = self._store, self._clock, self._faults
+        return (
+            ("GET", "/health", lambda: answer_json({"status": "ok"})),
+            ("GET", "/clock", lambda: answer_json(move_clock(store, clock, b""))),
+            ("POST", "/clock", self._move_clock),
+            ("POST", "/faults", self._add_fault),
+            ("GET", "/faults", self._list_faults),
+            # How many requests each rule was applied to, also used up and cleared rules.
+            ("GET", "/faults/applied", lambda: answer_json(faults.count_applications())),
+            ("DELETE", "/faults", self._clear_faults),
+            ("GET", "/requests", lambda: answer_json([*map(json.loads, store.list_log())])),
+            ("DELETE", "/requests", self._clear_requests),
+            ("GET", "/objects", self._list_objects),
+            ("GET", "/fleet", self._describe_fleet),
+            ("POST", "/reset", self._reset),
+            ("POST", "/stop", self._stop_serving),
+        )
 
     def _move_clock(self) -> Response:
         """Move the clock as the body says, and answer the new time and the store's identity.
@@ -134,23 +132,10 @@ class AdminApi:
         """Answer all fault rules with remaining uses, oldest first."""
         return answer_json([rule.model_dump(mode="json") for rule in self._faults.list_live()])
 
-    def _count_applied_faults(self) -> Response:
-        """Answer how many requests each fault rule was applied to, by the rule's number.
-
-        Used up and cleared rules are included; rules that were never applied are not.
-        """
-        return answer_json(self._faults.count_applications())
-
     def _clear_faults(self) -> Response:
         """Remove all fault rules, and answer an empty list; counts of applied faults stay."""
         self._faults.clear()
         return answer_json([])
-
-    def _list_requests(self) -> Response:
-        """Answer the log of all clients' requests, oldest first, as JSON objects."""
-        return answer_json(
-            [json.loads(logged_request) for logged_request in self._store.list_log()]
-        )
 
     def _clear_requests(self) -> Response:
         """Empty the log of clients' requests, and answer an empty list."""

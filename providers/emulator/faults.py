@@ -10,7 +10,6 @@ from typing import Literal, Self
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     JsonValue,
     TypeAdapter,
@@ -38,15 +37,13 @@ class DroppedConnection(ConnectionError):
     """Raised to an in-process caller where a fault closes the connection without an answer."""
 
 
-class FaultRule(BaseModel):
+class FaultRule(BaseModel, extra="forbid", frozen=True):
     """One fault and the requests that the fault is applied to. Exactly one effect is set.
 
     `path` is a regular expression (searched) on the path after the platform's prefix. The first
     `skip` matching requests pass, the next `count` get the fault (None: until the rules are
     cleared).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     platform: str | None = None
     """Name of the platform whose requests match; None: of any platform."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flask import Response, request
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
@@ -85,19 +85,15 @@ def _list_tensorone_nodes(store: Store, now: float) -> Iterator[Node]:
             yield Node(cluster.details.name, spec.gpu_type, spec.gpu_count, status == "running")
 
 
-class Stat(BaseModel):
+class Stat(BaseModel, extra="forbid", frozen=True):
     """The GPUs of a workload, and how busy they are, from 0 to 1."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpuRequest: int = Field(ge=0)  # noqa: N815 - the document's name
     gpuUtilization: float = Field(ge=0, le=1)  # noqa: N815 - as above
 
 
-class Consumer(BaseModel):
+class Consumer(BaseModel, extra="forbid", frozen=True):
     """A workload, as the document shows it, which takes GPUs of the nodes in their order."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str
     name: str
@@ -108,10 +104,8 @@ class Consumer(BaseModel):
     source: str
 
 
-class Failure(BaseModel):
+class Failure(BaseModel, extra="forbid", frozen=True):
     """The code and the message of a failed answer."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     code: int
     message: str

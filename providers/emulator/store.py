@@ -12,9 +12,27 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
+
+
+def parse_stored(model: type[Model], body: str) -> Model:
+    """Return a stored body as a frozen `model`; the same object for the same body."""
+    stored: Model = _parse_once(model, body)
+    return stored
+
+
+# Kept, for records are immutable and most requests read what others have read before.
+@lru_cache(maxsize=16384)
+def _parse_once(model: Any, body: str) -> Any:
+    return model.model_validate_json(body)
 
 
 class StoreError(Exception):

@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers import lifetime
+from gpuform.providers.context import ProviderContext
 from gpuform.providers.lifecycle.traits import Properties, Traits
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import PROVIDER_KEY
+from gpuform.providers.records import Drains
 from gpuform.providers.repairing import build_repair_changes
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange, requires_action
 from gpuform.schemas.changes import compute_changes as field_changes
@@ -23,12 +25,12 @@ from gpuform.schemas.values import is_equal
 
 def find_changes(
     kind: Traits,
+    context: ProviderContext,
+    object_id: str,
     old: Properties,
     declared: Properties,
     *,
-    is_interrupted: bool,
     is_unclaimed: bool,
-    begun_parts: Sequence[str] = (),
 ) -> list[FieldChange]:
     """Return the changes that a plan of this resource shows and that decide about an update.
 
@@ -39,11 +41,11 @@ def find_changes(
 
     Args:
         kind: the kind of the resource.
+        context: has the stack's records of interrupted operations.
+        object_id: the id of the object; empty: no records count.
         old: the stored outputs.
         declared: the new inputs in their declared types.
-        is_interrupted: a removal of nodes has begun and has not ended.
         is_unclaimed: the program names a provider for the resource, and the state does not.
-        begun_parts: the names of parts that an interrupted update may have created.
 
     Raises:
         GpuformError: a node that a person requests to repair cannot be repaired as requested.
@@ -62,9 +64,10 @@ def find_changes(
         reason = f"{RESUME_PREFIX}{old.get('not_ready_reason') or 'not ready yet'}"
         changes.append(_create_recorded_change("ready", Action.UPDATE, False, True, reason))
     # Any update ends the removal: an entry of its own is needed only if nothing else acts.
-    if is_interrupted and not requires_action(changes):
+    if not requires_action(changes) and was_interrupted(context, object_id):
         reason = "the removal of nodes was interrupted: the remaining nodes are uncordoned"
         changes.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=reason))
+    begun_parts = find_begun_parts(kind, context, object_id, old)
     if begun_parts and not requires_action(changes):
         reason = (
             f"an interrupted update may have created {', '.join(begun_parts)}: gpuform "
@@ -74,6 +77,21 @@ def find_changes(
             FieldChange(kind.parts_field, Action.UPDATE, "begun", "ended", because=reason)
         )
     return changes
+
+
+def was_interrupted(context: ProviderContext, object_id: str) -> bool:
+    """Return True if the stack's records have an unfinished removal of the object's nodes."""
+    return bool(object_id) and Drains.from_intents(context.intents).find(object_id) is not None
+
+
+def find_begun_parts(
+    kind: Traits, context: ProviderContext, object_id: str, old: Properties
+) -> Sequence[str]:
+    """Return the names of nodes or other parts that an interrupted update may have created."""
+    if not kind.parts_field or not object_id:
+        return ()
+    stored = old.get(kind.parts_field) or ()
+    return context.intents.find_begun_parts(context.urn, object_id, stored)
 
 
 def _create_recorded_change(

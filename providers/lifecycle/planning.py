@@ -34,7 +34,6 @@ from gpuform.providers.operations import (
     Settings,
 )
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.providers.records import Drains
 from gpuform.schemas.changes import FieldChange, find_refused_changes, requires_action
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import Problem
@@ -104,38 +103,11 @@ class PlannedKind(Traits, ResourceProvider):
         Raises:
             GpuformError: a node that a person requests to repair cannot be repaired as requested.
         """
-        return self._compute_changes(
-            id_,
-            to_properties(olds),
-            parse_inputs(self, to_properties(news)),
-            _is_unclaimed(olds, news),
-        )
-
-    def _compute_changes(
-        self, id_: str, old: Properties, declared: Properties, is_unclaimed: bool
-    ) -> list[FieldChange]:
-        """Return the changes between stored outputs and declared inputs of the object `id_`.
-
-        Interrupted operations in the stack's records count as changes, too, and so does a resource
-        that the state does not attribute to a program (`is_unclaimed`).
-        """
-        context = get_current_context()
+        old, declared = to_properties(olds), parse_inputs(self, to_properties(news))
+        is_unclaimed = PROVIDER_KEY in news and PROVIDER_KEY not in olds
         return find_changes(
-            self,
-            old,
-            declared,
-            is_interrupted=was_interrupted(context, id_),
-            is_unclaimed=is_unclaimed,
-            begun_parts=self.find_begun_parts(context, id_, old),
+            self, get_current_context(), id_, old, declared, is_unclaimed=is_unclaimed
         )
-
-    def find_begun_parts(
-        self, context: ProviderContext, id_: str, old: Mapping[str, Any]
-    ) -> Sequence[str]:
-        """Return the names of nodes or other parts that an interrupted update may have created."""
-        if not self.parts_field or not id_:
-            return ()
-        return context.intents.find_begun_parts(context.urn, id_, old.get(self.parts_field) or ())
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Return whether the inputs need an update or a replacement: see `diff_with_changes`."""
@@ -163,8 +135,9 @@ class PlannedKind(Traits, ResourceProvider):
             )
             old, declared = to_properties(_olds), parse_inputs(self, to_properties(_news))
             recorded_for = "" if context.refreshing else _id
-            changes = self._compute_changes(
-                recorded_for, old, declared, _is_unclaimed(_olds, _news)
+            is_unclaimed = PROVIDER_KEY in _news and PROVIDER_KEY not in _olds
+            changes = find_changes(
+                self, context, recorded_for, old, declared, is_unclaimed=is_unclaimed
             )
             if context.refreshing:  # that a node is broken is news, and no drift
                 changes = [change for change in changes if change.repair is None]
@@ -304,13 +277,3 @@ def _skip_failed_check(context: ProviderContext, label: str) -> Iterator[None]:
         raise
     except GpuformError as error:
         context.on_skipped_check(f"{label}: {error.message}")
-
-
-def _is_unclaimed(olds: Properties, news: Properties) -> bool:
-    """Return True if the program names the provider of the resource, and the state does not."""
-    return PROVIDER_KEY in news and PROVIDER_KEY not in olds
-
-
-def was_interrupted(context: ProviderContext, id_: str) -> bool:
-    """Return True if the stack's records have an unfinished removal of the object's nodes."""
-    return bool(id_) and Drains.from_intents(context.intents).find(id_) is not None

@@ -15,8 +15,10 @@ from gpuform.providers.errors import GpuformError, NotFound, NothingMade, Unfini
 from gpuform.providers.lifecycle.comparing import (
     apply_running_hours,
     compare_inputs,
+    find_begun_parts,
     parse_stored_inputs,
     select_import_inputs,
+    was_interrupted,
 )
 from gpuform.providers.lifecycle.guarding import (
     INTERRUPTED,
@@ -32,7 +34,7 @@ from gpuform.providers.lifecycle.guarding import (
     require_deletion_permission,
     wait_and_build_outputs,
 )
-from gpuform.providers.lifecycle.planning import PlannedKind, was_interrupted
+from gpuform.providers.lifecycle.planning import PlannedKind
 from gpuform.providers.lifecycle.traits import Properties, extract_outputs, to_properties
 from gpuform.providers.operations import NodeRemovalOperations, Settings
 from gpuform.providers.records import PROPAGATION_TIME_S, Drains
@@ -231,7 +233,7 @@ class Lifecycle(PlannedKind, Generic[In, Out]):
             changes = compare_inputs(self, old, declared)
             sent_changes = [change for change in changes if change.is_sent]
             is_interrupted = was_interrupted(context, _id)
-            if sent_changes or is_interrupted or self.find_begun_parts(context, _id, old):
+            if sent_changes or is_interrupted or find_begun_parts(self, context, _id, old):
                 desired_inputs = self.inputs.model_validate(declared)
                 try:
                     self.open_operations().update(context, _id, desired_inputs, sent_changes)

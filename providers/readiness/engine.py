@@ -5,10 +5,10 @@ group has changed its name between versions, so the cluster is asked for the gro
 certification never changes: other tests need a new certification.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -17,7 +17,20 @@ from gpuform.providers.errors import Conflict, GpuformError, NotFound
 from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient, KubernetesObject, parse_object
 from gpuform.schemas.policies.certification import CategoryInputs
-from gpuform.schemas.readiness_wire import Certification, Measurement, Workflow
+from gpuform.schemas.readiness_wire import (
+    CategoryStatus,
+    Certification,
+    FailedNode,
+    Measurement,
+    Reference,
+    Workflow,
+    find_true_condition,
+    parse_failed_nodes,
+    parse_group_nodes,
+    parse_succeeded_nodes,
+)
+
+T = TypeVar("T")
 
 API_GROUPS: Final = ("nvcre.nvidia.com", "cre.nvidia.com")
 """The API groups of the engine's versions, the newest first."""
@@ -215,3 +228,117 @@ def _build_category(category: CategoryInputs) -> dict[str, Any]:
         options["thresholds"] = {category.measured_metric: f"value >= {category.required:.12g}"}
     body: dict[str, Any] = {"domain": category.domain, "variant": category.variant}
     return {**body, "options": options} if options else body
+
+
+class CategoryReports:
+    """What the engine's objects report of one category; its creation fetches the workflow."""
+
+    def __init__(
+        self,
+        engine: ReadinessEngine,
+        namespace: str,
+        status: CategoryStatus,
+        measurements_by_job: Mapping[str, Sequence[Measurement]],
+    ) -> None:
+        self._engine = engine
+        self.status = status
+        self._namespace = namespace
+        self._measurements_by_job = measurements_by_job
+        self.workflow = self._find_workflow()
+
+    @property
+    def has_passed(self) -> bool:
+        """Return True if the engine reports category and workflow as passed."""
+        if self.status.status != "Succeeded":
+            return False
+        # The category's status alone is no proof: its workflow may report a failed validation.
+        conditions = self.workflow.status.conditions if self.workflow is not None else ()
+        return not any(
+            find_true_condition(conditions, kind) for kind in ("Failed", "ValidationFailed")
+        )
+
+    def find_measured_value(self, job: str, metric: str) -> float | None:
+        """Return the measured value of a job, the lowest of several, or None."""
+        values = (
+            measurement.get_value(metric) for measurement in self._measurements_by_job.get(job, ())
+        )
+        # The lowest, because each measurement of the job has to reach the floor.
+        return min((value for value in values if value is not None), default=None)
+
+    def read_nodes_by_group(self) -> dict[str, list[str]]:
+        """Return each group's nodes, from the group's ConfigMap, else from the workflow.
+
+        Empty without a workflow.
+
+        Raises:
+            UnreadableResult: the named ConfigMap is gone or has another form.
+        """
+        workflow = self.workflow
+        if workflow is None:
+            return {}
+        nodes_in_workflow = {
+            group.name: [*group.nodes] for group in workflow.status.orchestration.groups
+        }
+        return (
+            self._read_config_map(workflow.status.group_nodes, parse_group_nodes)
+            or nodes_in_workflow
+        )
+
+    def read_failed_nodes(self) -> list[FailedNode]:
+        """Return the nodes which the engine lists as failed, each with a reason; [] without a list.
+
+        The list is a ConfigMap that the category's status names, or else the workflow's.
+
+        Raises:
+            UnreadableResult: the named ConfigMap is gone or has another form.
+        """
+        reference = self.status.failed_nodes or (
+            self.workflow.status.failed_nodes if self.workflow is not None else None
+        )
+        return self._read_config_map(reference, parse_failed_nodes) or []
+
+    def read_succeeded_nodes(self) -> list[str] | None:
+        """Return the names of the nodes which the engine lists as passed; None without a list.
+
+        The list is a ConfigMap that the category's status names, or else the workflow's.
+
+        Raises:
+            UnreadableResult: the named ConfigMap is gone or has another form.
+        """
+        reference = self.status.succeeded_nodes or (
+            self.workflow.status.succeeded_nodes if self.workflow is not None else None
+        )
+        return self._read_config_map(reference, parse_succeeded_nodes)
+
+    def _find_workflow(self) -> Workflow | None:
+        """Fetch the workflow which the category's status names; None if none is named or exists."""
+        reference = self.status.workflow
+        if reference is None or not reference.name:
+            return None
+        namespace = reference.namespace or self._namespace
+        return self._engine.find_workflow(namespace, reference.name)
+
+    def _read_config_map(
+        self, reference: Reference | None, parse: Callable[[Mapping[str, Any]], T]
+    ) -> T | None:
+        """Fetch the ConfigMap of `reference` and return the content, or None without reference.
+
+        Raises:
+            UnreadableResult: the named ConfigMap is gone, or `parse` refuses the content.
+        """
+        if reference is None or not reference.name:
+            return None
+        config_map = self._engine.find_config_map(self._namespace, reference.name)
+        label = f"the list of nodes {self._namespace}/{reference.name}"
+        # The engine names the list with the nodes: without it they cannot be distinguished.
+        if config_map is None:
+            raise UnreadableResult(f"{label} not found: its results are unknown")
+        try:
+            return parse(config_map)
+        except (ValueError, ValidationError) as error:
+            problem = (
+                "its nodes have an unexpected form"
+                if isinstance(error, ValidationError)
+                else str(error)
+            )
+            raise UnreadableResult(f"{label} cannot be read: {problem}") from None

@@ -3,44 +3,34 @@
 `certifying` calls `EngineTester`, which sends requests by `ReadinessEngine`.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
-
-from pydantic import ValidationError
+from typing import Final
 
 from gpuform.providers.certifying import (
     CertificationRun,
     JobResult,
     ReportedFailure,
-    UnreadableResult,
 )
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import PASS_NODE, Observation, find_gaps
 from gpuform.providers.readiness.engine import (
     OWNER_ANNOTATION,
+    CategoryReports,
     CertificationName,
     ReadinessEngine,
     build_certification,
 )
 from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.readiness_wire import (
-    CategoryStatus,
     Certification,
     Condition,
     FailedNode,
     Measurement,
-    Reference,
     Search,
-    Workflow,
     find_true_condition,
-    parse_failed_nodes,
-    parse_group_nodes,
-    parse_succeeded_nodes,
 )
 from gpuform.schemas.safe_text import truncate
-
-T = TypeVar("T")
 
 _NODE_FAULT_REASONS: Final = frozenset({"HardwareFailureDetected"})
 """Reasons that blame the node itself (`NodeFailureReason`).
@@ -81,7 +71,7 @@ def read_job_results(
         status = status_by_category.get((category.domain, category.variant))
         # A category without a status has not run: `judge_nodes` counts its nodes as untested.
         if status is not None:
-            reports = _CategoryReports(engine, namespace, status, measurements_by_job)
+            reports = CategoryReports(engine, namespace, status, measurements_by_job)
             results += _fail_results_of_failed_category(
                 reports, list(_build_results(reports, category))
             )
@@ -89,7 +79,7 @@ def read_job_results(
 
 
 def _fail_results_of_failed_category(
-    reports: "_CategoryReports", results: list[JobResult]
+    reports: CategoryReports, results: list[JobResult]
 ) -> list[JobResult]:
     """Return all results as failed if the category has failed without any failed result.
 
@@ -110,121 +100,7 @@ def _fail_results_of_failed_category(
     ]
 
 
-class _CategoryReports:
-    """What the engine's objects report of one category; its creation fetches the workflow."""
-
-    def __init__(
-        self,
-        engine: ReadinessEngine,
-        namespace: str,
-        status: CategoryStatus,
-        measurements_by_job: Mapping[str, Sequence[Measurement]],
-    ) -> None:
-        self._engine = engine
-        self.status = status
-        self._namespace = namespace
-        self._measurements_by_job = measurements_by_job
-        self.workflow = self._find_workflow()
-
-    @property
-    def has_passed(self) -> bool:
-        """Return True if the engine reports category and workflow as passed."""
-        if self.status.status != "Succeeded":
-            return False
-        # The category's status alone is no proof: its workflow may report a failed validation.
-        conditions = self.workflow.status.conditions if self.workflow is not None else ()
-        return not any(
-            find_true_condition(conditions, kind) for kind in ("Failed", "ValidationFailed")
-        )
-
-    def find_measured_value(self, job: str, metric: str) -> float | None:
-        """Return the measured value of a job, the lowest of several, or None."""
-        values = (
-            measurement.get_value(metric) for measurement in self._measurements_by_job.get(job, ())
-        )
-        # The lowest, because each measurement of the job has to reach the floor.
-        return min((value for value in values if value is not None), default=None)
-
-    def read_nodes_by_group(self) -> dict[str, list[str]]:
-        """Return each group's nodes, from the group's ConfigMap, else from the workflow.
-
-        Empty without a workflow.
-
-        Raises:
-            UnreadableResult: the named ConfigMap is gone or has another form.
-        """
-        workflow = self.workflow
-        if workflow is None:
-            return {}
-        nodes_in_workflow = {
-            group.name: [*group.nodes] for group in workflow.status.orchestration.groups
-        }
-        return (
-            self._read_config_map(workflow.status.group_nodes, parse_group_nodes)
-            or nodes_in_workflow
-        )
-
-    def read_failed_nodes(self) -> list[FailedNode]:
-        """Return the nodes which the engine lists as failed, each with a reason; [] without a list.
-
-        The list is a ConfigMap that the category's status names, or else the workflow's.
-
-        Raises:
-            UnreadableResult: the named ConfigMap is gone or has another form.
-        """
-        reference = self.status.failed_nodes or (
-            self.workflow.status.failed_nodes if self.workflow is not None else None
-        )
-        return self._read_config_map(reference, parse_failed_nodes) or []
-
-    def read_succeeded_nodes(self) -> list[str] | None:
-        """Return the names of the nodes which the engine lists as passed; None without a list.
-
-        The list is a ConfigMap that the category's status names, or else the workflow's.
-
-        Raises:
-            UnreadableResult: the named ConfigMap is gone or has another form.
-        """
-        reference = self.status.succeeded_nodes or (
-            self.workflow.status.succeeded_nodes if self.workflow is not None else None
-        )
-        return self._read_config_map(reference, parse_succeeded_nodes)
-
-    def _find_workflow(self) -> Workflow | None:
-        """Fetch the workflow which the category's status names; None if none is named or exists."""
-        reference = self.status.workflow
-        if reference is None or not reference.name:
-            return None
-        namespace = reference.namespace or self._namespace
-        return self._engine.find_workflow(namespace, reference.name)
-
-    def _read_config_map(
-        self, reference: Reference | None, parse: Callable[[Mapping[str, Any]], T]
-    ) -> T | None:
-        """Fetch the ConfigMap of `reference` and return the content, or None without reference.
-
-        Raises:
-            UnreadableResult: the named ConfigMap is gone, or `parse` refuses the content.
-        """
-        if reference is None or not reference.name:
-            return None
-        config_map = self._engine.find_config_map(self._namespace, reference.name)
-        label = f"the list of nodes {self._namespace}/{reference.name}"
-        # The engine names the list with the nodes: without it they cannot be distinguished.
-        if config_map is None:
-            raise UnreadableResult(f"{label} not found: its results are unknown")
-        try:
-            return parse(config_map)
-        except (ValueError, ValidationError) as error:
-            problem = (
-                "its nodes have an unexpected form"
-                if isinstance(error, ValidationError)
-                else str(error)
-            )
-            raise UnreadableResult(f"{label} cannot be read: {problem}") from None
-
-
-def _build_results(reports: _CategoryReports, category: CategoryInputs) -> Iterator[JobResult]:
+def _build_results(reports: CategoryReports, category: CategoryInputs) -> Iterator[JobResult]:
     """Yield one result for each group, or for each node in the result of a fault search.
 
     Without groups, one for each failed and each passed node. A node of a passed group that the
@@ -295,7 +171,7 @@ def _build_unproven_results(category: CategoryInputs, nodes: Sequence[str]) -> I
 
 
 def _build_ungrouped_results(
-    reports: _CategoryReports, category: CategoryInputs, failed: Sequence[FailedNode]
+    reports: CategoryReports, category: CategoryInputs, failed: Sequence[FailedNode]
 ) -> Iterator[JobResult]:
     """Yield the results of a category whose workflow reports no groups, and so no figures.
 
@@ -324,7 +200,7 @@ def _build_ungrouped_results(
 
 
 def _build_search_results(
-    reports: _CategoryReports,
+    reports: CategoryReports,
     category: CategoryInputs,
     failed: Sequence[FailedNode],
     search: Search,
@@ -380,7 +256,7 @@ def _to_reported_failures(failed: Sequence[FailedNode]) -> list[ReportedFailure]
     ]
 
 
-def _explain_failure(reports: _CategoryReports) -> str:
+def _explain_failure(reports: CategoryReports) -> str:
     """Return the reason of the category's own failure, or "".
 
     Without a workflow, the status of the category.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from flask import Response, request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gpuform.providers.emulator.kubernetes import verbs
 from gpuform.providers.emulator.kubernetes.controllers import (
@@ -26,10 +26,9 @@ from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
 from gpuform.providers.emulator.routing import PlatformControls, RouteTable, answer_json
 
 
-class _PodBody(BaseModel):
+class _PodBody(BaseModel, extra="forbid"):
     """A pod for the API to run."""
 
-    model_config = ConfigDict(extra="forbid")
     name: str
     namespace: str = "default"
     node: str | None = None
@@ -42,10 +41,9 @@ class _PodBody(BaseModel):
     claims: list[str] = []
 
 
-class _NodeBody(BaseModel):
+class _NodeBody(BaseModel, extra="forbid"):
     """The readiness of a node."""
 
-    model_config = ConfigDict(extra="forbid")
     ready: bool
 
 

@@ -104,30 +104,21 @@ class _CertificationRun:
             workflow = self._advance_workflow(number, category, options) if is_over else None
             final_condition = _find_final_condition(workflow) if workflow is not None else None
             is_over = final_condition is not None
-            begun_at = (
-                parse_timestamp(final_condition["lastTransitionTime"])
-                if final_condition is not None
-                else begun_at
-            )
+            if final_condition is not None:
+                begun_at = parse_timestamp(final_condition["lastTransitionTime"])
             statuses.append(_build_category_status(category, workflow, final_condition))
-        failed_statuses = [
-            status_of_category
-            for status_of_category in statuses
-            if status_of_category["status"] == "Failed"
-        ]
+        failed_count = sum(status["status"] == "Failed" for status in statuses)
         conditions = [_build_condition("InProgress", begun_at, holds=not is_over)]
-        if is_over:
-            message = (
-                f"{len(failed_statuses)} of {len(statuses)} categories failed"
-                if failed_statuses
-                else ""
-            )
-            conditions.append(
-                _build_condition(
-                    "Failed" if failed_statuses else "Succeeded", begun_at, message=message
-                )
-            )
-        status = {"conditions": conditions, "categoryStatuses": statuses}
+        if is_over and failed_count:
+            message = f"{failed_count} of {len(statuses)} categories failed"
+            conditions.append(_build_condition("Failed", begun_at, message=message))
+        elif is_over:
+            conditions.append(_build_condition("Succeeded", begun_at))
+        self._store_status(conditions, statuses)
+
+    def _store_status(self, conditions: list[Object], categories: list[Object]) -> None:
+        """Store the status of the certification."""
+        status = {"conditions": conditions, "categoryStatuses": categories}
         changed = {**self._certification, "status": status}
         self._certification = self._objects.replace(CERTIFICATION, self._certification, changed)
 
@@ -149,21 +140,13 @@ class _CertificationRun:
         """
         pending_categories = self._certification["spec"]["categories"][len(ended_statuses) :]
         pending = [_build_category_status(category, None, None) for category in pending_categories]
-        status = {
-            "conditions": [
-                _build_condition("InProgress", moment, holds=False),
-                _build_condition(
-                    "Failed",
-                    moment,
-                    reason="SecondaryNetworkDetection",
-                    message=self._settings.network_problem,
-                ),
-            ],
-            # The engine lists the categories once it has created the first workflow.
-            "categoryStatuses": [*ended_statuses, *pending] if ended_statuses else [],
-        }
-        changed = {**self._certification, "status": status}
-        self._certification = self._objects.replace(CERTIFICATION, self._certification, changed)
+        problem = self._settings.network_problem
+        conditions = [
+            _build_condition("InProgress", moment, holds=False),
+            _build_condition("Failed", moment, reason="SecondaryNetworkDetection", message=problem),
+        ]
+        # The engine lists the categories once it has created the first workflow.
+        self._store_status(conditions, [*ended_statuses, *pending] if ended_statuses else [])
 
     def _name_workflow(self, number: int, category: Object) -> str:
         """Return the name of the workflow of a category."""
@@ -246,12 +229,11 @@ class _CertificationRun:
                 else labels.items() <= (node["metadata"].get("labels") or {}).items()
             )
         ]
-        tested_names = [
-            node["metadata"]["name"] for node in targeted_nodes if not is_cordoned(node)
-        ]
-        return tested_names, [
-            node["metadata"]["name"] for node in targeted_nodes if is_cordoned(node)
-        ]
+        tested_names, cordoned_names = (
+            [node["metadata"]["name"] for node in targeted_nodes if is_cordoned(node) is cordoned]
+            for cordoned in (False, True)
+        )
+        return tested_names, cordoned_names
 
     def _finish_workflow(
         self, workflow: Object, category: Object, options: Object, end: float

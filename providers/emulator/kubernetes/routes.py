@@ -49,6 +49,7 @@ from gpuform.providers.emulator.kubernetes.objects import (
 from gpuform.providers.emulator.kubernetes.verbs import MERGE_PATCH, ObjectAddress
 from gpuform.providers.emulator.routing import DROPPED, Fleet, PlatformApi, StoredData, answer_json
 from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.operations import TogetherOperations
 
 # Seconds between two looks for changes.
@@ -192,17 +193,10 @@ class KubernetesApi(PlatformApi):
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
         """Return the volume claims of all clusters: users pay for these objects alone."""
-        with self._store.transaction():
-            now = self._clock.now()
-            claims = [
-                (cluster.cluster_id, claim)
-                for cluster in TogetherOperations(self._store, now).list_clusters()
-                for claim in ClusterObjects(self._store, cluster.cluster_id, now).list_objects(
-                    CLAIM
-                )
-            ]
         return {
-            "volume_claims": [_claim_to_json(cluster_id, claim) for cluster_id, claim in claims]
+            "volume_claims": [
+                _claim_to_json(cluster.cluster_id, claim) for cluster, claim in self._list_claims()
+            ]
         }
 
     def describe_fleet(self) -> Fleet:
@@ -210,26 +204,25 @@ class KubernetesApi(PlatformApi):
 
         The data of other claims is on a volume of the platform, which outlives the claim.
         """
+        views = [
+            _claim_to_json(cluster.cluster_id, claim)
+            for cluster, claim in self._list_claims()
+            if cluster.get_status(self._clock.now()) != "Deleting"
+            if claim["spec"].get("storageClassName")
+        ]
+        return Fleet(data=[StoredData(view["id"], f"claim {view['name']}") for view in views])
+
+    def _list_claims(self) -> list[tuple[Cluster, Object]]:
+        """Return the volume claims of all clusters, each with its cluster."""
         with self._store.transaction():
             now = self._clock.now()
-            claims = [
-                (cluster.cluster_id, claim)
+            return [
+                (cluster, claim)
                 for cluster in TogetherOperations(self._store, now).list_clusters()
-                if cluster.get_status(now) != "Deleting"
                 for claim in ClusterObjects(self._store, cluster.cluster_id, now).list_objects(
                     CLAIM
                 )
-                if claim["spec"].get("storageClassName")
             ]
-        return Fleet(
-            data=[
-                StoredData(
-                    f"{cluster_id}/{claim['metadata']['namespace']}/{claim['metadata']['name']}",
-                    f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']}",
-                )
-                for cluster_id, claim in claims
-            ]
-        )
 
     def _answer_request(self, cluster_id: str, path: str) -> Response:
         """Answer an admitted request to a cluster's API: discovery, objects, lists, watch or exec.

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from wsgiref.types import WSGIEnvironment
 
 from flask import Request
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
+from pydantic import BaseModel, Field, SecretStr, field_serializer
 
 from gpuform.providers.emulator.routing import PlatformSettings
 from gpuform.providers.emulator.scp import (
@@ -28,7 +28,7 @@ from gpuform.providers.emulator.scp import (
     VIEWER_ACCESS_KEY,
     VIEWER_SECRET_KEY,
 )
-from gpuform.providers.emulator.scp.catalogue import ScpApiError, ScpMessage, make_bad_request
+from gpuform.providers.emulator.scp.catalogue import ScpApiError, ScpMessage, make_refusal
 
 VERSION_HEADER = "Scp-Api-Version"
 _SERVICE = "multinodegpucluster"
@@ -90,19 +90,15 @@ def choose_version(header: str | None) -> Version:
         if header == f"{_SERVICE} {version.number}":
             return version
     known_versions = ", ".join(f"{_SERVICE} {version.number}" for version in VERSIONS)
-    raise make_bad_request(
+    raise make_refusal(
         "UnsupportedApiVersion",
-        ScpMessage(
-            f"지원하지 않는 {VERSION_HEADER}입니다: {header} (지원: {known_versions})",
-            f"{VERSION_HEADER} {header!r} is not supported; supported: {known_versions}",
-        ),
+        f"지원하지 않는 {VERSION_HEADER}입니다: {header} (지원: {known_versions})",
+        f"{VERSION_HEADER} {header!r} is not supported; supported: {known_versions}",
     )
 
 
-class KeyPair(BaseModel):
+class KeyPair(BaseModel, extra="forbid", frozen=True):
     """A pair of keys; the access key is the name of the pair in the settings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     secret_key: SecretStr = Field(min_length=1)
     may_write: bool = True
@@ -173,10 +169,8 @@ def check_access(request: Request, settings: ScpSettings, now: float) -> None:
     # An unknown key and a wrong signature are both 401; the message distinguishes them.
     if pair is None:
         raise _make_unauthorized(
-            ScpMessage(
-                "등록되지 않은 Access Key입니다. Access Key를 확인하십시오.",
-                "The access key is not known. Check the access key.",
-            )
+            "등록되지 않은 Access Key입니다. Access Key를 확인하십시오.",
+            "The access key is not known. Check the access key.",
         )
     _check_time(request.headers["Scp-Timestamp"], settings, now)
     # The permission comes last: who may not write is only known once the signature has shown who
@@ -199,15 +193,14 @@ def _check_headers(request: Request) -> None:
     if missing:
         names = ", ".join(missing)
         raise _make_unauthorized(
-            ScpMessage(f"요청 헤더가 없습니다: {names}", f"Request headers are missing: {names}")
+            f"요청 헤더가 없습니다: {names}",
+            f"Request headers are missing: {names}",
         )
     client_type = request.headers["Scp-ClientType"]
     if client_type != _CLIENT_TYPE:
         raise _make_unauthorized(
-            ScpMessage(
-                f"Scp-ClientType은 {_CLIENT_TYPE}여야 합니다.",
-                f"Scp-ClientType must be {_CLIENT_TYPE}.",
-            )
+            f"Scp-ClientType은 {_CLIENT_TYPE}여야 합니다.",
+            f"Scp-ClientType must be {_CLIENT_TYPE}.",
         )
 
 
@@ -219,10 +212,8 @@ def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
     # Milliseconds, as in the document: 13 digits until the year 2286; seconds have 10.
     if not re.fullmatch(r"[0-9]{13}", timestamp):
         raise _make_unauthorized(
-            ScpMessage(
-                "Scp-Timestamp는 13자리 밀리초여야 합니다.",
-                "Scp-Timestamp must be milliseconds since 1970, in 13 digits.",
-            )
+            "Scp-Timestamp는 13자리 밀리초여야 합니다.",
+            "Scp-Timestamp must be milliseconds since 1970, in 13 digits.",
         )
     seconds_ahead = int(timestamp) / 1000 - (now + settings.clock_ahead_seconds)
     limit = settings.accepted_skew_seconds
@@ -231,12 +222,10 @@ def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
             ("ahead of", "빠릅니다") if seconds_ahead > 0 else ("behind", "느립니다")
         )
         raise _make_unauthorized(
-            ScpMessage(
-                f"Scp-Timestamp가 서버 시각보다 {abs(seconds_ahead):.0f}초 {korean_direction}"
-                f"(허용: {limit:.0f}초). 시스템 시계를 확인하십시오.",
-                f"Scp-Timestamp is {abs(seconds_ahead):.0f} seconds {direction} the platform's "
-                f"clock; {limit:.0f} are accepted. Check the system clock.",
-            )
+            f"Scp-Timestamp가 서버 시각보다 {abs(seconds_ahead):.0f}초 {korean_direction}"
+            f"(허용: {limit:.0f}초). 시스템 시계를 확인하십시오.",
+            f"Scp-Timestamp is {abs(seconds_ahead):.0f} seconds {direction} the platform's "
+            f"clock; {limit:.0f} are accepted. Check the system clock.",
         )
 
 
@@ -255,17 +244,15 @@ def _check_signature(request: Request, pair: KeyPair) -> None:
     if not hmac.compare_digest(expected.encode(), headers["Scp-Signature"].encode()):
         signed_target = f"{signed_request.method} {signed_request.url}"
         raise _make_unauthorized(
-            ScpMessage(
-                f"서명이 일치하지 않습니다: {signed_target}",
-                f"The signature does not match {signed_target}: check the secret key "
-                "and the signed URL.",
-            )
+            f"서명이 일치하지 않습니다: {signed_target}",
+            f"The signature does not match {signed_target}: check the secret key "
+            "and the signed URL.",
         )
 
 
-def _make_unauthorized(message: ScpMessage) -> ScpApiError:
+def _make_unauthorized(korean: str, english: str) -> ScpApiError:
     """Return, without raising, the `ApiError` 401 with the message in both languages."""
-    return ScpApiError(401, "Unauthorized", message)
+    return ScpApiError(401, "Unauthorized", ScpMessage(korean, english))
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,11 @@ def make_bad_request(code: str, *messages: ScpMessage) -> ScpApiError:
     return ScpApiError(400, code, *messages)
 
 
+def make_refusal(code: str, korean: str, english: str) -> ScpApiError:
+    """Return a 400 with one message in both languages."""
+    return make_bad_request(code, ScpMessage(korean, english))
+
+
 def make_node_not_found(node_id: str) -> ScpApiError:
     """Return the 404 for a missing GPU node."""
     return ScpApiError(

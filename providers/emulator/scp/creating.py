@@ -12,6 +12,7 @@ from gpuform.providers.emulator.scp.catalogue import (
     Pool,
     ScpMessage,
     make_bad_request,
+    make_refusal,
 )
 from gpuform.providers.emulator.scp.nodes import (
     FABRIC_APPEARS_SECONDS,
@@ -83,13 +84,10 @@ def _require_joinable_fabric(
         ("node_pool_id", fabric_details.node_pool_id, fabric.node_pool_id),
     ):
         if requested_value != fabric_value:
-            raise make_bad_request(
+            raise make_refusal(
                 "OtherClusterFabric",
-                ScpMessage(
-                    f"{name}({requested_value})이 Cluster Fabric의 값({fabric_value})과 다릅니다.",
-                    f"{name} {requested_value!r} is not that of the cluster fabric "
-                    f"({fabric_value!r})",
-                ),
+                f"{name}({requested_value})이 Cluster Fabric의 값({fabric_value})과 다릅니다.",
+                f"{name} {requested_value!r} is not that of the cluster fabric ({fabric_value!r})",
             )
     check_joinable(fabric, context)
     return fabric
@@ -103,13 +101,11 @@ def _create_fabric(context: ScpRequestContext, body: CreateGpuNodes) -> Fabric:
     """
     fabric_details, inventory = body.cluster_fabric_details, context.inventory
     if inventory.has_fabric_named(fabric_details.cluster_fabric_name, fabric_details.node_pool_id):
-        raise make_bad_request(
+        raise make_refusal(
             "DuplicateClusterFabricName",
-            ScpMessage(
-                f"이미 사용 중인 Cluster Fabric 이름({fabric_details.cluster_fabric_name})입니다.",
-                f"cluster fabric name {fabric_details.cluster_fabric_name!r} is in use "
-                f"in node pool {fabric_details.node_pool_id!r}",
-            ),
+            f"이미 사용 중인 Cluster Fabric 이름({fabric_details.cluster_fabric_name})입니다.",
+            f"cluster fabric name {fabric_details.cluster_fabric_name!r} is in use "
+            f"in node pool {fabric_details.node_pool_id!r}",
         )
     product = PRODUCTS[body.server_details[0].server_type_id]
     appears_at = context.now + FABRIC_APPEARS_SECONDS
@@ -169,14 +165,11 @@ def _check_capacity(context: ScpRequestContext, pool: Pool, count: int) -> None:
     used = sum(node.identity.node_pool_id == pool.pool_id for node in live_nodes)
     free = 0 if context.effects.is_out_of_stock else max(0, limit - used)
     if count > free:
-        raise make_bad_request(
+        raise make_refusal(
             "InsufficientCapacity",
-            ScpMessage(
-                f"노드 풀({pool.pool_id})의 가용 자원이 부족합니다"
-                f"(요청: {count}대, 가용: {free}대).",
-                f"Insufficient capacity in node pool {pool.pool_id}: "
-                f"{count} requested, {free} available.",
-            ),
+            f"노드 풀({pool.pool_id})의 가용 자원이 부족합니다(요청: {count}대, 가용: {free}대).",
+            f"Insufficient capacity in node pool {pool.pool_id}: "
+            f"{count} requested, {free} available.",
         )
 
 

@@ -8,7 +8,6 @@ clock. The states are those of the official provider, the durations ours: 15 min
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
@@ -26,7 +25,7 @@ from gpuform.providers.emulator.scp.catalogue import (
     make_fabric_not_found,
     make_node_not_found,
 )
-from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.store import Store, parse_stored
 
 T = TypeVar("T")
 
@@ -361,9 +360,13 @@ class ScpInventory:
         self._store = store
         self.now = now
         store.remove_expired(now)
-        self._nodes = {node.node_id: node for node in map(_parse_node, store.list_all(_NODE))}
+        self._nodes = {
+            node.node_id: node
+            for node in (parse_stored(GpuNode, body) for body in store.list_all(_NODE))
+        }
         self._fabrics = {
-            fabric.fabric_id: fabric for fabric in map(_parse_fabric, store.list_all(_FABRIC))
+            fabric.fabric_id: fabric
+            for fabric in (parse_stored(Fabric, body) for body in store.list_all(_FABRIC))
         }
         for fabric in list(self._fabrics.values()):
             # A fabric has no delete of its own: it ends with its last node.
@@ -440,16 +443,3 @@ class ScpInventory:
     def _has_members(self, fabric: Fabric) -> bool:
         """Return whether a node is in the fabric or is planned to join the fabric."""
         return any(node.has_fabric(fabric.fabric_id, self.now) for node in self._nodes.values())
-
-
-# Kept, for records are immutable and most requests read what others have read before.
-@lru_cache(maxsize=4096)
-def _parse_node(body: str) -> GpuNode:
-    """Return the node that `save_node` stored as JSON."""
-    return GpuNode.model_validate_json(body)
-
-
-@lru_cache(maxsize=4096)
-def _parse_fabric(body: str) -> Fabric:
-    """Return the fabric that `save_fabric` stored as JSON."""
-    return Fabric.model_validate_json(body)

@@ -20,6 +20,7 @@ from gpuform.providers.emulator.scp.catalogue import (
     ScpMessage,
     make_bad_request,
     make_node_not_found,
+    make_refusal,
 )
 from gpuform.providers.emulator.scp.nodes import (
     ChangeTiming,
@@ -142,12 +143,10 @@ def check_joinable(fabric: Fabric, context: ScpRequestContext) -> None:
     """
     state = fabric.get_state(context.now)
     if state != "RUNNING" and not context.settings.joining_while_creating:
-        raise make_bad_request(
+        raise make_refusal(
             "ClusterFabricNotReady",
-            ScpMessage(
-                f"Cluster Fabric({fabric.name})의 상태가 {state}이므로 추가할 수 없습니다.",
-                f"cluster fabric {fabric.name!r} is {state}: it takes members when it is RUNNING",
-            ),
+            f"Cluster Fabric({fabric.name})의 상태가 {state}이므로 추가할 수 없습니다.",
+            f"cluster fabric {fabric.name!r} is {state}: it takes members when it is RUNNING",
         )
 
 
@@ -206,11 +205,10 @@ class AddressAllocator:
         """
         address = server.ip_address or next(self._free_addresses, None)
         if address is None:
-            raise make_bad_request(
+            raise make_refusal(
                 "SubnetIsFull",
-                ScpMessage(
-                    "Subnet에 사용 가능한 IP가 없습니다.", "the subnet has no free IP address left"
-                ),
+                "Subnet에 사용 가능한 IP가 없습니다.",
+                "the subnet has no free IP address left",
             )
         return address
 
@@ -319,12 +317,10 @@ def assign_nat(context: ScpRequestContext, node_id: str, public_ip_address_id: s
     (node,) = require_nodes(context.inventory, [node_id])
     check_states([node], context.now, *_STABLE_STATES)
     if node.get_nat(context.now) is not None:
-        raise make_bad_request(
+        raise make_refusal(
             "NatAlreadyAssigned",
-            ScpMessage(
-                f"{node.name}: 이미 Public NAT IP가 할당되어 있습니다.",
-                f"{node.name} has a public NAT IP already",
-            ),
+            f"{node.name}: 이미 Public NAT IP가 할당되어 있습니다.",
+            f"{node.name} has a public NAT IP already",
         )
     if not re.fullmatch(PUBLIC_IP_ID_PATTERN, public_ip_address_id):
         raise make_bad_request("InvalidPublicIp", make_public_ip_message())
@@ -342,12 +338,10 @@ def release_nat(context: ScpRequestContext, node_id: str) -> None:
     (node,) = require_nodes(context.inventory, [node_id])
     check_states([node], context.now, *_STABLE_STATES)
     if node.get_nat(context.now) is None:
-        raise make_bad_request(
+        raise make_refusal(
             "NatNotAssigned",
-            ScpMessage(
-                f"{node.name}: 할당된 Public NAT IP가 없습니다.",
-                f"{node.name} has no public NAT IP",
-            ),
+            f"{node.name}: 할당된 Public NAT IP가 없습니다.",
+            f"{node.name} has no public NAT IP",
         )
     context.inventory.save_node(node.plan_nat(context.start_change(), None))
 
@@ -383,19 +377,15 @@ def modify_members(context: ScpRequestContext, body: ModifyMembers) -> None:
 def _check_same_pool(before: Fabric, after: Fabric) -> None:
     """Raise `ApiError` 400 for a move within one fabric, or to a fabric of another pool."""
     if before.fabric_id == after.fabric_id:
-        raise make_bad_request(
+        raise make_refusal(
             "SameClusterFabric",
-            ScpMessage(
-                "변경 전후의 Cluster Fabric이 같습니다.",
-                "before_cluster_fabric_id and after_cluster_fabric_id are the same",
-            ),
+            "변경 전후의 Cluster Fabric이 같습니다.",
+            "before_cluster_fabric_id and after_cluster_fabric_id are the same",
         )
     if before.node_pool_id != after.node_pool_id:
-        raise make_bad_request(
+        raise make_refusal(
             "OtherNodePool",
-            ScpMessage(
-                "같은 노드 풀의 Cluster Fabric으로만 변경할 수 있습니다.",
-                f"cluster fabric {after.name!r} is in node pool {after.node_pool_id!r}, "
-                f"{before.name!r} in {before.node_pool_id!r}: members move within one pool",
-            ),
+            "같은 노드 풀의 Cluster Fabric으로만 변경할 수 있습니다.",
+            f"cluster fabric {after.name!r} is in node pool {after.node_pool_id!r}, "
+            f"{before.name!r} in {before.node_pool_id!r}: members move within one pool",
         )

@@ -15,10 +15,9 @@ from gpuform.providers.emulator.scp.catalogue import (
     REGIONS,
     Pool,
     ScpApiError,
-    ScpMessage,
     find_images,
     find_products,
-    make_bad_request,
+    make_refusal,
 )
 from gpuform.providers.emulator.scp.nodes import ScpInventory
 
@@ -129,8 +128,10 @@ def _parse_number(values: dict[str, str], name: str, *, default: int, minimum: i
 
 def _make_invalid_parameter(name: str, korean: str, english: str) -> ScpApiError:
     """Return the 400 `ApiError` for a query parameter, with a message in both languages."""
-    return make_bad_request(
-        "InvalidParameter", ScpMessage(f"{name}: {korean}.", f"{name}: {english}")
+    return make_refusal(
+        "InvalidParameter",
+        f"{name}: {korean}.",
+        f"{name}: {english}",
     )
 
 
@@ -145,12 +146,10 @@ def list_images(args: Args) -> dict[str, Any]:
     region = read_parameters(args, "region_id").get("region_id")
     if region not in REGIONS:
         known_regions = ", ".join(REGIONS)
-        raise make_bad_request(
+        raise make_refusal(
             "InvalidParameter",
-            ScpMessage(
-                f"region_id: 필수 항목입니다({known_regions}).",
-                f"region_id: one of {known_regions}",
-            ),
+            f"region_id: 필수 항목입니다({known_regions}).",
+            f"region_id: one of {known_regions}",
         )
     return {"images": [image.to_json() for image in find_images(region)]}
 
@@ -178,12 +177,10 @@ def list_node_pools(args: Args, inventory: ScpInventory, *, has_zones: bool) -> 
     filters = read_parameters(args, *names)
     has_place = {"subnet_id", "zone"} <= filters.keys()
     if has_zones and "cluster_fabric_id" not in filters and not has_place:
-        raise make_bad_request(
+        raise make_refusal(
             "InvalidParameter",
-            ScpMessage(
-                "cluster_fabric_id, 또는 subnet_id와 zone이 필요합니다.",
-                "cluster_fabric_id, or subnet_id together with zone, is required",
-            ),
+            "cluster_fabric_id, 또는 subnet_id와 zone이 필요합니다.",
+            "cluster_fabric_id, or subnet_id together with zone, is required",
         )
     pool_views = [_pool_to_json(pool, filters, inventory) for pool in POOLS.values()]
     pools = [view for view in pool_views if view is not None]

@@ -22,6 +22,7 @@ from gpuform.providers.emulator.scp.catalogue import (
     ScpMessage,
     Subnet,
     make_bad_request,
+    make_refusal,
 )
 
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -156,12 +157,10 @@ def check_new_nodes(body: CreateGpuNodes, *, has_zones: bool) -> None:
 def check_count(count: int, minimum: int) -> None:
     """Raise `ApiError` 400 unless `count` servers are allowed: from `minimum` to MAX_SERVERS."""
     if not minimum <= count <= MAX_SERVERS:
-        raise make_bad_request(
+        raise make_refusal(
             "InvalidServerCount",
-            ScpMessage(
-                f"서버는 {minimum}대 이상 {MAX_SERVERS}대 이하로 신청해야 합니다(요청: {count}대).",
-                f"server_details: {minimum} to {MAX_SERVERS} servers are allowed, not {count}",
-            ),
+            f"서버는 {minimum}대 이상 {MAX_SERVERS}대 이하로 신청해야 합니다(요청: {count}대).",
+            f"server_details: {minimum} to {MAX_SERVERS} servers are allowed, not {count}",
         )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from flask import Blueprint, Request, Response, g, request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from werkzeug.http import http_date
 
 from gpuform.providers.emulator.clock import Clock
@@ -345,10 +345,9 @@ class ScpApi(PlatformApi):
         return answer_json({"count": len(matches), name: page})
 
 
-class _StateBody(BaseModel):
+class _StateBody(BaseModel, extra="forbid"):
     """The state that a test sets."""
 
-    model_config = ConfigDict(extra="forbid")
     state: str
 
 

@@ -17,7 +17,7 @@ from itertools import dropwhile
 from typing import Any
 
 from flask import Response, request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection
 
@@ -346,17 +346,15 @@ _PROGRAMS: dict[str, Callable[[SlurmCluster, list[str]], str]] = {
 }
 
 
-class _CommandBody(BaseModel):
+class _CommandBody(BaseModel, extra="forbid"):
     """A command with its arguments."""
 
-    model_config = ConfigDict(extra="forbid")
     command: list[str]
 
 
-class _ControllerBody(BaseModel):
+class _ControllerBody(BaseModel, extra="forbid"):
     """Whether the controller answers."""
 
-    model_config = ConfigDict(extra="forbid")
     is_answering: bool
 
 

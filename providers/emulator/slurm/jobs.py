@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 
 class CommandRefused(Exception):
@@ -36,10 +36,8 @@ REMEMBERED_SECONDS = 300.0
 """How long Slurm knows a job that has ended: the default of MinJobAge."""
 
 
-class Measurement(BaseModel):
+class Measurement(BaseModel, extra="forbid", frozen=True):
     """What a measuring script finds on a node, as a test sets it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     figure: float = 487.87
     runs_for: float = Field(default=60.0, ge=0)
@@ -49,10 +47,8 @@ class Measurement(BaseModel):
     """The output of the script; `{figure}` stands for the figure."""
 
 
-class JobRequest(BaseModel):
+class JobRequest(BaseModel, extra="forbid", frozen=True):
     """A job as it is submitted."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "wrap"
     user: str = "root"

@@ -8,7 +8,7 @@ the document's cluster (4 A100 in us-west-2) comes out as the document shows it.
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gpuform.providers.emulator.routing import PlatformSettings, Refusal
 from gpuform.providers.emulator.tensorone import FREE_KEY, KEY, PRO_KEY, READER_KEY
@@ -84,10 +84,8 @@ PROJECT_NAMES = {"proj_456": "ML Research Team"}
 OWNER = {"owner_id": "user_789", "owner_email": "researcher@company.com"}
 
 
-class ApiKey(BaseModel):
+class ApiKey(BaseModel, extra="forbid", frozen=True):
     """The tier and the rights of a key."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tier: Literal["free", "pro", "enterprise"] = "enterprise"
     may_write: bool = True

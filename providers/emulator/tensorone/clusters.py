@@ -6,7 +6,6 @@ a new cluster. `operations` and `views` use this module.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, Self
 
 from pydantic import BaseModel
@@ -17,7 +16,7 @@ from gpuform.providers.emulator.clock import (
     schedule_stages,
     select_past_steps,
 )
-from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.store import Store, parse_stored
 from gpuform.providers.emulator.tensorone.catalogue import (
     CORE_HOURLY,
     GPU_TYPES,
@@ -286,7 +285,7 @@ class TensorOneInventory:
     def list_clusters(self) -> list[Cluster]:
         """Return all clusters, oldest first, stopped where a limit was reached."""
         return [
-            _parse_cluster(body).apply_auto_stop(self.now)
+            parse_stored(Cluster, body).apply_auto_stop(self.now)
             for body in self._store.list_all(_CLUSTER)
         ]
 
@@ -295,7 +294,7 @@ class TensorOneInventory:
         body = self._store.get(_CLUSTER, cluster_id)
         if body is None:
             raise make_not_found("cluster", cluster_id)
-        return _parse_cluster(body).apply_auto_stop(self.now)
+        return parse_stored(Cluster, body).apply_auto_stop(self.now)
 
     def save_cluster(self, cluster: Cluster) -> None:
         """Store a new or changed cluster, until the time `gone_at` of the cluster, if any."""
@@ -329,10 +328,3 @@ class TensorOneInventory:
     def create_id(self, prefix: str) -> str:
         """Return a new id with a prefix: `cluster_0f3a9c51d2e8`."""
         return f"{prefix}_{self._store.create_id().replace('-', '')[:12]}"
-
-
-# Kept, for records are immutable and most requests read what others have read before.
-@lru_cache(maxsize=4096)
-def _parse_cluster(body: str) -> Cluster:
-    """Return the cluster that `save_cluster` stored as JSON."""
-    return Cluster.model_validate_json(body)

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from flask import Blueprint, Request, Response, g, request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from werkzeug.http import http_date
 
 from gpuform.providers.emulator.clock import Clock
@@ -343,10 +343,9 @@ def _parse_flag(name: str) -> bool:
     return argument == "true"
 
 
-class _ChangeBody(BaseModel):
+class _ChangeBody(BaseModel, extra="forbid"):
     """What a test changes of a cluster: work, replaced members, hidden members."""
 
-    model_config = ConfigDict(extra="forbid")
     idle: bool | None = None
     shown: Json | None = None
     hidden: list[str] | None = None

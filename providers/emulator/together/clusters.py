@@ -23,6 +23,7 @@ from gpuform.providers.emulator.together.nodes import (
     CONTROL_PLANE_SIZE,
     Node,
     Volume,
+    format_optional_time,
     format_timestamp,
 )
 
@@ -32,67 +33,6 @@ PREEMPTED_NODE_REPLACEMENT_S = 3600.0
 """Seconds after which preempted nodes are replaced; ours."""
 
 IdFactory = Callable[[], str]
-
-
-def plan_preemptible_nodes(
-    nodes: list[Node], node_count: int, name: str, since: float, new_id: IdFactory
-) -> list[Node]:
-    """Return `nodes` planned to be `node_count` from `since` on: nodes join, or the newest leave.
-
-    New nodes join one after the other, every `PREEMPTIBLE_NODE_INTERVAL_S`. Joins planned for later
-    are dropped.
-
-    Args:
-        nodes: the preemptible nodes of the cluster, also the removed ones.
-        node_count: how many preemptible nodes the cluster should have.
-        name: the cluster's name, from which host names are made.
-        since: unix seconds.
-        new_id: returns a new id at each call.
-    """
-    departed_nodes = [node for node in nodes if node.has_left(since)]
-    running = [node for node in nodes if node.is_running(since)]
-    removed_nodes = [node.model_copy(update={"removed_at": since}) for node in running[node_count:]]
-    # Numbers are never used again, also not of removed nodes: a host name stands for one machine.
-    first_index = 1 + max((node.index for node in nodes), default=-1)
-    new_nodes = [
-        Node.create(
-            (new_id(), new_id()),
-            f"{name}-preemptible-{first_index + offset}",
-            first_index + offset,
-            (since, since + PREEMPTIBLE_NODE_INTERVAL_S * (offset + 1)),
-        )
-        for offset in range(node_count - len(running))
-    ]
-    return [*departed_nodes, *running[:node_count], *removed_nodes, *new_nodes]
-
-
-def plan_node_preemption(
-    nodes: list[Node], node_count: int, name: str, now: float, new_id: IdFactory
-) -> list[Node]:
-    """Return `nodes` with all running ones removed now, and new ones planned in an hour.
-
-    Nodes that have not joined yet are dropped.
-
-    Args:
-        nodes: the preemptible nodes of the cluster, also the removed ones.
-        node_count: how many new nodes are planned.
-        name: the cluster's name, from which host names are made.
-        now: unix seconds.
-        new_id: returns a new id at each call.
-    """
-    departed_nodes = [node for node in nodes if node.has_left(now)]
-    preempted_nodes = [
-        node.model_copy(update={"removed_at": now, "is_preempted": True})
-        for node in nodes
-        if node.is_running(now)
-    ]
-    return plan_preemptible_nodes(
-        [*departed_nodes, *preempted_nodes],
-        node_count,
-        name,
-        now + PREEMPTED_NODE_REPLACEMENT_S,
-        new_id,
-    )
 
 
 # Durations in seconds; ours, for the platform documents none.
@@ -239,9 +179,7 @@ class Cluster(BaseModel, frozen=True):
             if not node.has_left(now)
         ]
 
-    def plan_creation(
-        self, now: float, start: float, new_id: Callable[[], str], *, is_stuck: bool
-    ) -> Self:
+    def plan_creation(self, now: float, start: float, new_id: IdFactory, *, is_stuck: bool) -> Self:
         """Return the cluster with a planned creation: `Scheduled` until `start`, for ever if stuck.
 
         Workers, control plane and preemptible nodes are planned with it, with ids from `new_id`;
@@ -281,7 +219,7 @@ class Cluster(BaseModel, frozen=True):
     def plan_scaling(
         self,
         now: float,
-        new_id: Callable[[], str],
+        new_id: IdFactory,
         removed_first: Collection[str],
         *,
         is_stuck: bool,
@@ -308,7 +246,7 @@ class Cluster(BaseModel, frozen=True):
             update={"statuses": [*past_statuses, *plan]}
         )
 
-    def plan_preemptible(self, now: float, new_id: Callable[[], str]) -> Self:
+    def plan_preemptible(self, now: float, new_id: IdFactory) -> Self:
         """Return the cluster with the desired preemptible nodes planned from `now` on.
 
         They join after the first worker; a cluster without any planned worker is returned
@@ -317,16 +255,49 @@ class Cluster(BaseModel, frozen=True):
         starts = [node.running_at for node in self.workers if node.running_at is not None]
         if not starts:
             return self
-        node_count, name = self.settings.preemptible_node_count, self.settings.host_prefix
-        since = max(now, min(starts))
-        nodes = plan_preemptible_nodes(self.preemptible, node_count, name, since, new_id)
-        return self.model_copy(update={"preemptible": nodes})
+        return self._plan_preemptible_since(self.preemptible, max(now, min(starts)), new_id)
 
-    def plan_preemption(self, now: float, new_id: Callable[[], str]) -> Self:
-        """Return the cluster without its preemptible nodes, and new ones planned in an hour."""
-        node_count, name = self.settings.preemptible_node_count, self.settings.host_prefix
-        nodes = plan_node_preemption(self.preemptible, node_count, name, now, new_id)
-        return self.model_copy(update={"preemptible": nodes})
+    def plan_preemption(self, now: float, new_id: IdFactory) -> Self:
+        """Return the cluster without its preemptible nodes, and new ones planned in an hour.
+
+        Nodes that have not joined yet are dropped.
+        """
+        departed_nodes = [node for node in self.preemptible if node.has_left(now)]
+        preempted_nodes = [
+            node.model_copy(update={"removed_at": now, "is_preempted": True})
+            for node in self.preemptible
+            if node.is_running(now)
+        ]
+        return self._plan_preemptible_since(
+            [*departed_nodes, *preempted_nodes], now + PREEMPTED_NODE_REPLACEMENT_S, new_id
+        )
+
+    def _plan_preemptible_since(self, nodes: list[Node], since: float, new_id: IdFactory) -> Self:
+        """Return the cluster with the desired number of preemptible nodes from `since` on.
+
+        The newest of `nodes`, the present and past ones, leave, or new ones join one after the
+        other, every `PREEMPTIBLE_NODE_INTERVAL_S`. Joins planned for later are dropped.
+        """
+        node_count = self.settings.preemptible_node_count
+        departed_nodes = [node for node in nodes if node.has_left(since)]
+        running = [node for node in nodes if node.is_running(since)]
+        removed_nodes = [
+            node.model_copy(update={"removed_at": since}) for node in running[node_count:]
+        ]
+        # Numbers are never used again, also not of removed nodes: a host name stands for one
+        # machine.
+        first_index = 1 + max((node.index for node in nodes), default=-1)
+        new_nodes = [
+            Node.create(
+                (new_id(), new_id()),
+                f"{self.settings.host_prefix}-preemptible-{first_index + offset}",
+                first_index + offset,
+                (since, since + PREEMPTIBLE_NODE_INTERVAL_S * (offset + 1)),
+            )
+            for offset in range(node_count - len(running))
+        ]
+        preemptible = [*departed_nodes, *running[:node_count], *removed_nodes, *new_nodes]
+        return self.model_copy(update={"preemptible": preemptible})
 
     def plan_reinstallation(self, now: float, *, is_stuck: bool) -> Self:
         """Return the cluster with the software planned to be installed again; never done if stuck.
@@ -382,7 +353,7 @@ class Cluster(BaseModel, frozen=True):
         self,
         now: float,
         change_at: float,
-        new_id: Callable[[], str],
+        new_id: IdFactory,
         removed_first: Collection[str] = (),
     ) -> Self:
         """Return the cluster with as many workers as `num_gpus` needs from `change_at` on.
@@ -426,8 +397,8 @@ class Cluster(BaseModel, frozen=True):
         ]
         optional = {
             "first_ready_at": format_timestamp(ready_times[0]) if ready_times else None,
-            "reservation_start_time": _format_optional_time(self.reservation_start),
-            "reservation_end_time": _format_optional_time(self.reservation_end),
+            "reservation_start_time": format_optional_time(self.reservation_start),
+            "reservation_end_time": format_optional_time(self.reservation_end),
         }
         return {
             "cluster_id": self.cluster_id,
@@ -498,8 +469,3 @@ class Cluster(BaseModel, frozen=True):
             for reason, moment in moments.items()
             if moment is not None and first_ready < moment <= now
         ]
-
-
-def _format_optional_time(moment: float | None) -> str | None:
-    """Return the time as a timestamp, or None without a time."""
-    return None if moment is None else format_timestamp(moment)

@@ -35,6 +35,11 @@ def format_timestamp(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
 
 
+def format_optional_time(moment: float | None) -> str | None:
+    """Return the time as a timestamp, or None without a time."""
+    return None if moment is None else format_timestamp(moment)
+
+
 class Node(BaseModel, frozen=True):
     """A machine as it is stored.
 

@@ -8,14 +8,13 @@ to one under way) the choice is ours and named at the place.
 import base64
 import json
 import re
-from functools import lru_cache
 from typing import Any
 
 from gpuform.providers.emulator.clock import get_value_at
 from gpuform.providers.emulator.kubernetes.nodes import list_cordoned_hosts
 from gpuform.providers.emulator.routing import FaultEffects, merge_deeply
 from gpuform.providers.emulator.server import CA_CERTIFICATE
-from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.store import Store, parse_stored
 from gpuform.providers.emulator.together.catalogue import (
     DEFAULT_PROJECT,
     SSH_CLIENT_ID,
@@ -109,11 +108,11 @@ class TogetherOperations:
         body = self._store.get(_CLUSTER, cluster_id)
         if body is None:
             raise make_not_found("cluster", cluster_id)
-        return _parse_cluster(body)
+        return parse_stored(Cluster, body)
 
     def list_clusters(self, project: str | None = None) -> list[Cluster]:
         """Return the clusters of a project or all, oldest first."""
-        clusters = (_parse_cluster(body) for body in self._store.list_all(_CLUSTER))
+        clusters = (parse_stored(Cluster, body) for body in self._store.list_all(_CLUSTER))
         return [cluster for cluster in clusters if project in {None, cluster.settings.project_id}]
 
     def update_cluster(
@@ -301,11 +300,11 @@ class TogetherOperations:
         body = self._store.get(_VOLUME, volume_id)
         if body is None:
             raise make_not_found("volume", volume_id)
-        return _parse_volume(body)
+        return parse_stored(Volume, body)
 
     def list_volumes(self, project: str | None = None) -> list[Volume]:
         """Return the volumes of a project or all, oldest first."""
-        volumes = (_parse_volume(body) for body in self._store.list_all(_VOLUME))
+        volumes = (parse_stored(Volume, body) for body in self._store.list_all(_VOLUME))
         return [volume for volume in volumes if project in {None, volume.project_id}]
 
     def update_volume(self, body: UpdateVolume, effects: FaultEffects) -> Volume:
@@ -422,19 +421,6 @@ class TogetherOperations:
     def _save_volume(self, volume: Volume) -> None:
         """Store a new or changed volume, until the time `gone_at` of the volume, if any."""
         self._store.put(_VOLUME, volume.volume_id, volume.model_dump_json(), gone_at=volume.gone_at)
-
-
-# Kept, for records are immutable and most requests read what others have read before.
-@lru_cache(maxsize=4096)
-def _parse_cluster(body: str) -> Cluster:
-    """Return the cluster that `_save_cluster` stored as JSON."""
-    return Cluster.model_validate_json(body)
-
-
-@lru_cache(maxsize=4096)
-def _parse_volume(body: str) -> Volume:
-    """Return the volume that `_save_volume` stored as JSON."""
-    return Volume.model_validate_json(body)
 
 
 def _compute_reservation(body: CreateCluster, now: float) -> dict[str, float | None]:

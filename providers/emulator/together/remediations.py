@@ -14,7 +14,7 @@ from gpuform.providers.emulator.clock import Timeline, get_value_at, select_past
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import TogetherApiError, make_not_found
 from gpuform.providers.emulator.together.clusters import Cluster
-from gpuform.providers.emulator.together.nodes import Node, format_timestamp
+from gpuform.providers.emulator.together.nodes import Node, format_optional_time, format_timestamp
 from gpuform.providers.emulator.together.requests import (
     Alert,
     ApproveRemediation,
@@ -121,9 +121,9 @@ class Remediation(BaseModel, frozen=True):
             "review_comment": self.review_comment,
             "reviewed_by": self.reviewed_by,
             "error_message": self.error_message if self.get_state(now) == "FAILED" else "",
-            "review_time": _format_optional_time(self.reviewed_at),
-            "start_time": _format_optional_time(started),
-            "end_time": _format_optional_time(ended),
+            "review_time": format_optional_time(self.reviewed_at),
+            "start_time": format_optional_time(started),
+            "end_time": format_optional_time(ended),
         }
         # The source is an event of a passive health check or a run of an active one.
         is_checked = bool(self.alerts)
@@ -473,8 +473,3 @@ def _cancel_repair(cluster: Cluster, remediation: Remediation) -> Cluster:
             ],
         }
     )
-
-
-def _format_optional_time(moment: float | None) -> str:
-    """Return the time as a timestamp, or an empty text without a time."""
-    return "" if moment is None else format_timestamp(moment)

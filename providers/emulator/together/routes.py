@@ -6,7 +6,7 @@
 from typing import Any
 
 from flask import Request, Response, request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from gpuform.providers.emulator.clock import Clock, get_value_at
 from gpuform.providers.emulator.faults import Faults
@@ -366,17 +366,15 @@ def _parse_number(name: str, default: int) -> int:
     return int(argument)
 
 
-class _WorkerBody(BaseModel):
+class _WorkerBody(BaseModel, extra="forbid", strict=True):
     """The message with which repairs of a worker fail."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     repair_fails: str = ""
 
 
-class _CreditBody(BaseModel):
+class _CreditBody(BaseModel, extra="forbid", strict=True):
     """Whether the account is without credit."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     exhausted: bool
 
 
