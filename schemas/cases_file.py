@@ -279,9 +279,8 @@ class ExpectInputs(InputModel):
         examples=[["is not ready"]],
     )
     plan: dict[str, Action] | None = optional_field(
-        "Action of the plan on each resource, by the resource's name or as "
-        "SECTION.NAME; * in a name stands for any text. A resource without an "
-        "entry must stay the same.",
+        "Action of the plan on each resource, by the resource's name or as SECTION.NAME; * in a "
+        "name stands for any text. A resource without an entry must stay the same.",
         examples=[{"train": "update", "workers-*": "create"}],
     )
     properties: dict[str, NonEmpty[dict[str, Any]]] | None = optional_field(

@@ -266,9 +266,8 @@ class GateInputs(InputModel):
         examples=[{"amount": 120, "currency": "USD"}],
     )
     max_cost_increase: Annotated[str, AfterValidator(_validate_percentage)] | None = optional_field(
-        "The most by which a plan may raise the hourly cost of the whole stack, in "
-        "per cent of the cost before. A stack without costs before passes: limit it with "
-        "max_hourly_cost.",
+        "The most by which a plan may raise the hourly cost of the whole stack, in per cent of the "
+        "cost before. A stack without costs before passes: limit it with max_hourly_cost.",
         examples=["10%"],
     )
     required_tags: list[str] | None = optional_field(

@@ -289,9 +289,8 @@ class TopologyInputs(InputModel):
     """A topology file without its sections."""
 
     include: list[Any] | None = optional_field(
-        "Other topology files, relative to this one. A path includes the contents of "
-        "the file here. An object includes a module, under a name and with values "
-        "for its inputs.",
+        "Other topology files, relative to this one. A path includes the contents of the file "
+        "here. An object includes a module, under a name and with values for its inputs.",
         examples=[["volumes.yaml"], [{"file": "pool.yaml", "name": "train", "with": {"gpus": 16}}]],
     )
     inputs: dict[str, ConfigInputs] | None = optional_field(

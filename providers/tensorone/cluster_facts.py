@@ -354,8 +354,7 @@ def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Not
         yield Notice(
             kind=NoticeKind.TEMPLATE,
             text=f"{template_label} is now {current_version}, but the cluster was created from "
-            f"{created_version}: to recreate the cluster, run `gpuform up --replace` with "
-            "its name",
+            f"{created_version}: to recreate the cluster, run `gpuform up --replace` with its name",
         )
 
 

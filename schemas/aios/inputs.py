@@ -133,9 +133,8 @@ class ClusterInputs(InputModel):
         "How to create the record: by the Parser, or directly in the registry.", examples=["direct"]
     )
     drain: Annotated[ScheduledDrainInputs | None, Local] = optional_field(
-        "A setting of gpuform, never sent: what to do about jobs on nodes before "
-        "their entries are removed, and which scheduler to ask. Without it, gpuform does not "
-        "look for jobs.",
+        "A setting of gpuform, never sent: what to do about jobs on nodes before their entries are "
+        "removed, and which scheduler to ask. Without it, gpuform does not look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/west"}}],
     )
 
@@ -166,9 +165,8 @@ class _OneInputs(InputModel):
         min_length=1, description="Id of the node in the cluster.", examples=["node-1"]
     )
     drain: Annotated[ScheduledDrainInputs | None, Local] = optional_field(
-        "A setting of gpuform, never sent: what to do about jobs on the node "
-        "before its entry is removed, and which scheduler to ask. Without it, gpuform does "
-        "not look for jobs.",
+        "A setting of gpuform, never sent: what to do about jobs on the node before its entry is "
+        "removed, and which scheduler to ask. Without it, gpuform does not look for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/west"}}],
     )
 

@@ -122,9 +122,8 @@ class CategoryInputs(InputModel):
         description="Variant of the test.", examples=["nccl-all-reduce"]
     )
     options: dict[str, Any] | None = optional_field(
-        "Options of the Cluster Readiness Engine for this category, by the "
-        "engine's names. `testScale: intra-node` tests each node alone, `diagnose` finds "
-        "faulty nodes.",
+        "Options of the Cluster Readiness Engine for this category, by the engine's names. "
+        "`testScale: intra-node` tests each node alone, `diagnose` finds faulty nodes.",
         examples=[{"testScale": "intra-node"}],
     )
     floor: float | None = optional_field(

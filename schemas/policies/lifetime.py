@@ -136,9 +136,8 @@ def parse_expiry(expires: str) -> float:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise ValueError(
-            f"{expires} is not a date or a moment: write a date such as "
-            "2026-12-31 (the date ends at midnight UTC), or a "
-            "moment with its offset such as 2026-12-31T18:00:00+01:00"
+            f"{expires} is not a date or a moment: write a date such as 2026-12-31 (the date ends "
+            "at midnight UTC), or a moment with its offset such as 2026-12-31T18:00:00+01:00"
         )
     return moment.timestamp()
 
@@ -243,9 +242,8 @@ Expires = Annotated[
     Local,
     StateOnly,
     Field(
-        description="When `gpuform expire` destroys the resource: at the end of a date in "
-        "UTC, or at a moment with an offset. Every plan of the week before shows "
-        "a notice.",
+        description="When `gpuform expire` destroys the resource: at the end of a date in UTC, or "
+        "at a moment with an offset. Every plan of the week before shows a notice.",
         examples=["2026-12-31", "2026-12-31T18:00:00+01:00"],
     ),
 ]
@@ -426,9 +424,8 @@ Idle = Annotated[
     Local,
     StateOnly,
     Field(
-        description="When the GPUs of the resource are idle, so that `gpuform expire` stops "
-        "it. The resource stays stopped until idle is removed, or --allow "
-        "start-terminated starts it.",
+        description="When the GPUs of the resource are idle, so that `gpuform expire` stops it. "
+        "The resource stays stopped until idle is removed, or --allow start-terminated starts it.",
         examples=[{"below": "5%", "for": "6h", "then": "stop"}],
     ),
 ]

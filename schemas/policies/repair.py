@@ -177,9 +177,8 @@ class RepairInputs(MachineRepairInputs):
         "How many nodes are repaired at a time; 1 when not declared.", ge=1, examples=[1]
     )
     max_unhealthy: NodeCountOrShare = optional_field(
-        "With more broken nodes than this, nothing is repaired, because the cause "
-        "is then probably not in the nodes. A number, or a share rounded down to at least 1; "
-        "25% if not declared.",
+        "With more broken nodes than this, nothing is repaired, because the cause is then probably "
+        "not in the nodes. A number, or a share rounded down to at least 1; 25% if not declared.",
         examples=["25%", 2],
     )
 

@@ -227,10 +227,9 @@ class _PoolInputs(InputModel):
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
     rollout: Annotated[RolloutInputs | None, Local] = optional_field(
-        "A setting of gpuform, never sent: with it, another image_id, "
-        "server_type_id or gpu_type replaces the nodes step by step, each while no job runs "
-        "on it; failed nodes, too. Without it, another image or type replaces the whole pool "
-        "at once.",
+        "A setting of gpuform, never sent: with it, another image_id, server_type_id or gpu_type "
+        "replaces the nodes step by step, each while no job runs on it; failed nodes, too. Without "
+        "it, another image or type replaces the whole pool at once.",
         examples=[{"max_unavailable": 1, "pause": "5m"}],
     )
     repair: Annotated[RepairInputs | None, Local, StateOnly] = optional_field(
@@ -337,9 +336,8 @@ class _OneInputs(InputModel):
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
     repair: Annotated[MachineRepairInputs | None, Local, StateOnly] = optional_field(
-        "A setting of gpuform, never sent: when to recreate a broken node, which "
-        "replaces this resource. gpuform first waits until no job runs on the node (see "
-        "`drain`).",
+        "A setting of gpuform, never sent: when to recreate a broken node, which replaces this "
+        "resource. gpuform first waits until no job runs on the node (see `drain`).",
         examples=[{"on": ["platform", "not_ready"]}],
     )
 

@@ -239,10 +239,9 @@ class ClusterInputs(InputModel):
         )
     )
     repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = optional_field(
-        "A setting of gpuform, never sent: whether to restart the cluster (stop "
-        "and start) when its status is error or the health of its GPUs is bad. "
-        "gpuform never restarts it while its GPUs are in use or their use is unknown, except "
-        "with --allow evict-jobs.",
+        "A setting of gpuform, never sent: whether to restart the cluster (stop and start) when "
+        "its status is error or the health of its GPUs is bad. gpuform never restarts it while its "
+        "GPUs are in use or their use is unknown, except with --allow evict-jobs.",
         examples=[{"approve": "automatic"}],
     )
     # A field of 'Start Cluster' (restore_from_snapshot), not of the create.

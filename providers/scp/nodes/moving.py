@@ -101,9 +101,8 @@ def refuse_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> None:
 def describe_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
     """Return why nodes of a vendor pool cannot use a fabric of another one, for messages."""
     return (
-        f"fabric {fabric.cluster_name} ({fabric.id}) is in the vendor pool "
-        f"{fabric.node_pool_id}, and the nodes are in {node_pool_id}: use a fabric of "
-        f"{node_pool_id}"
+        f"fabric {fabric.cluster_name} ({fabric.id}) is in the vendor pool {fabric.node_pool_id}, "
+        f"and the nodes are in {node_pool_id}: use a fabric of {node_pool_id}"
     )
 
 

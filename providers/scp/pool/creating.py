@@ -285,9 +285,8 @@ class PoolCreator:
         except NameTaken:
             raise NameTaken(
                 f"another pool of this program is creating the fabric {name!r}",
-                hint="to use one fabric for both, declare the cluster_fabric_id output of "
-                "one pool as the cluster_fabric_id of the other; otherwise give each pool "
-                "its own fabric",
+                hint="to use one fabric for both, declare the cluster_fabric_id output of one pool "
+                "as the cluster_fabric_id of the other; otherwise give each pool its own fabric",
             ) from None
 
     def _find_or_create_fabric(self, declared_nodes: Sequence[DeclaredNode]) -> str | None:
