@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.aios.parts import (
+    NODES_EXAMPLE,
     ClusterMetadataInputs,
     ConfigInputs,
     HardwareInputs,
@@ -76,21 +77,7 @@ class ClusterInputs(InputModel):
     )
     nodes: NodesInputs | None = optional_field(
         "The nodes one by one in node_data; without it, aios.GpuNode resources add the nodes.",
-        examples=[
-            {
-                "node_data": [
-                    {
-                        "gpus": {"gpus": [{"model_name": "NVIDIA A100", "memory": 16384}]},
-                        "vcpus": {"count": 32},
-                        "memory": 131072,
-                        "swap": 8192,
-                        "storage": {"disks": 2, "size": 1048576},
-                        "network": {"interfaces": 2, "tx_bandwidth": 10000, "rx_bandwidth": 10000},
-                        "id": "node-1",
-                    }
-                ]
-            }
-        ],
+        examples=[{"node_data": NODES_EXAMPLE}],
     )
     gpus: TotalGpusInputs | None = optional_field(
         "Total GPUs: computed from the nodes.", examples=[{"count": 3, "memory": 49152}]

@@ -301,25 +301,26 @@ class NodeInputs(HardwareInputs, _NamedInputs):
     """One node of a cluster."""
 
 
+NODES_EXAMPLE: Final = [
+    {
+        "gpus": {"gpus": [{"model_name": "NVIDIA A100", "memory": 16384}]},
+        "vcpus": {"count": 32},
+        "memory": 131072,
+        "swap": 8192,
+        "storage": {"disks": 2, "size": 1048576},
+        "network": {"interfaces": 2, "tx_bandwidth": 10000, "rx_bandwidth": 10000},
+        "id": "node-1",
+    }
+]
+
+
 class NodesInputs(InputModel):
     """The nodes of a cluster."""
 
     count: int | None = optional_field("Number of nodes; computed.", ge=0, examples=[1])
     node_data: Annotated[list[NodeInputs] | None, KeyedBy("id", closed=True)] = optional_field(
         "The nodes one by one. Not together with aios.GpuNode resources.",
-        examples=[
-            [
-                {
-                    "gpus": {"gpus": [{"model_name": "NVIDIA A100", "memory": 16384}]},
-                    "vcpus": {"count": 32},
-                    "memory": 131072,
-                    "swap": 8192,
-                    "storage": {"disks": 2, "size": 1048576},
-                    "network": {"interfaces": 2, "tx_bandwidth": 10000, "rx_bandwidth": 10000},
-                    "id": "node-1",
-                }
-            ]
-        ],
+        examples=[NODES_EXAMPLE],
     )
 
 

@@ -36,7 +36,10 @@ SCRIPTS: Final = (
     "nodeset_init_script",
 )
 
-_SLURM_COMMANDS: Final = "sacct|sacctmgr|salloc|sattach|sbatch|sbcast|scancel|scontrol|scrontab|sdiag|sinfo|sprio|squeue|sreport|srun|sshare|sstat|strigger"
+_SLURM_COMMANDS: Final = (
+    "sacct|sacctmgr|salloc|sattach|sbatch|sbcast|scancel|scontrol|scrontab|sdiag|sinfo|sprio|"
+    "squeue|sreport|srun|sshare|sstat|strigger"
+)
 _SHEBANG: Final = re.compile(r"#![ \t]*/\S")
 _SHELL_NAME: Final = re.compile(r"\b(?:ba|da|k|z)?sh\b")
 _SLURM_CALL: Final = re.compile(
