@@ -263,7 +263,7 @@ def migrate_stack(
     pointer = read_marker(source.storage, project.name, stack, MOVED) if stack else None
     if stack is None or pointer is None:
         stack = workspace.resolve(stack)
-    move = _Move(source, target, project.name, stack)
+    move = _Move(source, target, project.name, stack, workspace.environ)
     move.reject_same_place()
     check_selectable(project, workspace.environ)
     reject_unsaved_run(get_unsaved_path(project, stack))
@@ -326,6 +326,7 @@ class _Move:
     target: Backend
     project: str
     stack: str
+    environ: Mapping[str, str]
 
     @property
     def target_url(self) -> str:
@@ -387,7 +388,7 @@ class _Move:
         origin = read_marker(storage, self.project, self.stack, ARRIVING)
         former = read_marker(storage, self.project, self.stack, MOVED)
         source_url = build_lasting_url(self.source)
-        if origin not in (None, source_url):
+        if origin not in (None, source_url) and not self._is_given_up(origin):
             self.target.reject_relocated(self.project, self.stack)
         if former not in (None, source_url):
             raise build_moved_error(storage, self.project, self.stack, former or "")
@@ -401,9 +402,25 @@ class _Move:
                     hint="Nothing was changed. Choose another URL, or rename one of the stacks.",
                 )
             self.target.write_meta()
+        if origin != source_url:
             write_marker(storage, self.project, self.stack, ARRIVING, source_url)
         # Records that the source has removed since must not come back.
         storage.delete(*(name for name in leftovers if name not in names))
+
+    def _is_given_up(self, origin: str | None) -> bool:
+        """Return True if the stack of `origin`, whose move to here was killed, went elsewhere.
+
+        Its copy at the target is then incomplete and of no use. A place that does not answer, or
+        that a URL without its query does not name, counts as one that still has the stack.
+        """
+        if origin is None:
+            return False
+        try:
+            storage = Backend.open(origin, self.environ).storage
+            pointer = read_marker(storage, self.project, self.stack, MOVED)
+        except EngineError:
+            return False
+        return pointer not in (None, self.target_url)
 
     def _copy_file(self, name: str) -> None:
         """Copy a file to the target, and compare the bytes after reading them back."""

@@ -102,7 +102,8 @@ def reject_relocated(
             raise StackMoved(
                 f"stack '{stack}' is being moved to this backend from {url}, and the move is not "
                 "complete",
-                hint="Run `gpuform stack migrate` again in the former place, with the same URL.",
+                hint="Run `gpuform stack migrate` again in the former place, with the same URL. If "
+                "the stack is at a third place by now, and belongs here, run it there.",
             )
     if build_marker_name(project, stack, MOVED) in names:
         url = read_marker(storage, project, stack, MOVED)

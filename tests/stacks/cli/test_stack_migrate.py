@@ -8,7 +8,7 @@ import pytest
 from support.servers.bucket_server import KEYS, BucketServer, build_bucket_url
 from support.stacks.stack_files import add_history_and_records, read_stack_files
 
-from gpuform.stacks.engine.store import Backend, Files
+from gpuform.stacks.engine.store import Backend, BackendError, Files
 
 Run = Any
 
@@ -158,6 +158,40 @@ def test_other_bytes_at_the_target_leave_the_source_whole(
     open_backend(project).write_own("demo", "dev", "expired", None)
     assert dev("stack", "migrate", f"file://{there}").code == 0
     assert not (there / ".pulumi/gpuform/demo/dev.expired").exists()
+
+
+def test_the_copy_of_a_move_that_was_given_up_gives_way_to_the_stack(
+    dev: Run, project: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_stack_files(open_backend(project))
+    elsewhere = project.parent / "elsewhere"
+    elsewhere.mkdir()
+    write = Files.write
+
+    def fail_at_checkpoint(self: Files, name: str, *args: Any, **options: Any) -> Any:
+        if self.root == there.resolve() and name.endswith("/dev.json"):
+            raise BackendError("the disk is full")
+        return write(self, name, *args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "write", fail_at_checkpoint)
+        assert dev("stack", "migrate", f"file://{there}").code == 1
+    leftovers = read_stack_files(open_backend(there))
+    # As long as the former place has the stack, another stack of its name does not go there.
+    with monkeypatch.context() as patched:
+        patched.setenv("PULUMI_BACKEND_URL", f"file://{elsewhere}")
+        assert dev("stack", "init", "dev").code == 0
+        refused = dev("stack", "migrate", f"file://{there}", "--stack", "dev")
+        assert "the move is not complete" in refused.err
+        assert dev("stack", "rm", "dev", "--yes").code == 0
+    assert read_stack_files(open_backend(there)) == leftovers
+    assert dev("stack", "migrate", f"file://{elsewhere}").code == 0
+
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{elsewhere}")
+    moved = dev("stack", "migrate", f"file://{there}", "--stack", "dev")
+
+    assert moved.code == 0, moved.err
+    assert read_stack_files(open_backend(there)) == whole
 
 
 def test_a_pointer_to_a_place_without_the_stack_removes_nothing(
