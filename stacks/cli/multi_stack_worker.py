@@ -66,8 +66,8 @@ from gpuform.stacks.operations.runs.options import ExitReason, RunOptions, RunRe
 from gpuform.stacks.operations.runs.saved_plans import SavedPlan
 from gpuform.stacks.operations.status_reading import DriftResult
 from gpuform.stacks.review.history_text import render_diagnostics
+from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import format_done_operations, format_planned_operations
-from gpuform.stacks.review.value_text import Paint
 
 _HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

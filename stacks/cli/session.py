@@ -179,8 +179,8 @@ def _render_review(
     With `to_file` text has no terminal colours.
     """
     if form == "text":
+        from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
         from gpuform.stacks.review.plan_text import render_review  # noqa: PLC0415 - as above
-        from gpuform.stacks.review.value_text import PLAIN  # noqa: PLC0415 - not for help
 
         # A file gets no terminal colours.
         return [render_review(review, PLAIN if to_file else session.screen.paint) + "\n"]

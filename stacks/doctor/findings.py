@@ -11,7 +11,8 @@ from typing import TypeVar
 from gpuform.providers.values import Redactor
 from gpuform.schemas.errors import GpuformError
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.review.value_text import PLAIN, Paint, counted
+from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.value_text import counted
 
 T = TypeVar("T")
 

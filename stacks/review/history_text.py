@@ -29,8 +29,9 @@ from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import STACK_TYPE, is_urn, name_of, type_of
 from gpuform.stacks.resource_rules import find_lifecycle
 from gpuform.stacks.review import step_text
+from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.plan_text import render_plan
-from gpuform.stacks.review.value_text import PLAIN, Paint, short_type
+from gpuform.stacks.review.value_text import short_type
 
 _UNKNOWN_END = "it still runs, or was killed before it recorded its end"
 _STYLES = {"error": "error", "warning": "warning"}

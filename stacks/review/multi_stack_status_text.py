@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.safe_text import escape_invisible
+from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.status_text import (
     LensStatus,
     ResourceStatus,
@@ -17,7 +18,7 @@ from gpuform.stacks.review.status_text import (
     render_status,
 )
 from gpuform.stacks.review.summary_text import format_stack_cost
-from gpuform.stacks.review.value_text import PLAIN, Paint, counted
+from gpuform.stacks.review.value_text import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.importing.selection import Orphan, OrphanReport
 from gpuform.stacks.offers import Offers, PricedOffer
-from gpuform.stacks.review.value_text import PLAIN, Paint, counted
+from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.topology_export.applying import Change, KeyAction
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from gpuform.stacks.review.facts import (
     format_planned_counts,
     to_property_change,
 )
+from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.rehearsal_text import render_rehearsal
 from gpuform.stacks.review.summary_text import (
     format_cost_delta,
@@ -43,15 +44,7 @@ from gpuform.stacks.review.summary_text import (
     render_repairs,
     render_resource_counts,
 )
-from gpuform.stacks.review.value_text import (
-    PLAIN,
-    STYLES,
-    SYMBOLS,
-    Paint,
-    counted,
-    short_type,
-    to_display_value,
-)
+from gpuform.stacks.review.value_text import STYLES, SYMBOLS, counted, short_type, to_display_value
 
 _STYLES = {"+": "add", "~": "change", "-": "remove", " ": "dim"}
 

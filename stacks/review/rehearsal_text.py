@@ -13,8 +13,9 @@ from gpuform.providers.context import format_duration
 from gpuform.schemas.rehearsal import OUTAGE_S, RERUN_AFTER_S, Advice, HazardOutcome, Rehearsal
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.urn import get_stack_and_project, name_of
+from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import format_money
-from gpuform.stacks.review.value_text import PLAIN, Paint, counted
+from gpuform.stacks.review.value_text import counted
 
 TITLE: Final = "If something goes wrong"
 

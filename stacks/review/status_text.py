@@ -16,8 +16,9 @@ from gpuform.schemas.resource_facts import Billing, NodeRecord, Notice, Resource
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.timeline import AgendaEntry
 from gpuform.stacks.pricing import sum_costs
+from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import format_money, format_stack_cost, render_notices
-from gpuform.stacks.review.value_text import PLAIN, Paint, counted
+from gpuform.stacks.review.value_text import counted
 
 if TYPE_CHECKING:
     from gpuform.stacks.fleet_metrics import FleetFacts

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import name_of, type_of
-from gpuform.stacks.review.value_text import PLAIN, STYLES, Paint, format_elapsed, short_type
+from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.value_text import STYLES, format_elapsed, short_type
 
 
 @dataclass(frozen=True, slots=True)

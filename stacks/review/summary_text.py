@@ -23,7 +23,8 @@ from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
 from gpuform.schemas.policies.repair import REJECT, NodeRepair
 from gpuform.schemas.resource_facts import Billing, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.review.value_text import PLAIN, STYLES, Paint, counted
+from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.value_text import STYLES, counted
 
 # Operation -> symbol, what is to be done, what was done; in the order of Pulumi's display.
 _OPERATION_WORDS = {

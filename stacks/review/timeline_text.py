@@ -24,8 +24,9 @@ from gpuform.schemas.timeline import (
     WeeklyHours,
 )
 from gpuform.stacks.engine.urn import name_of, type_of
+from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import format_money
-from gpuform.stacks.review.value_text import PLAIN, Paint, short_type
+from gpuform.stacks.review.value_text import short_type
 
 if TYPE_CHECKING:
     from icalendar import Calendar, Event

@@ -4,10 +4,8 @@ Every text view calls this module. Keys are sorted, and secrets are masked.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from gpuform.providers.values import (
     UNKNOWN,
@@ -25,38 +23,7 @@ from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import OutputChange, PlanAction
 from gpuform.schemas.safe_text import MASK, escape_invisible
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, MODULE_TYPE
-
-_CODES = {
-    "add": "32",
-    "remove": "31",
-    "change": "33",
-    "replace": "35",
-    "error": "1;31",
-    "warning": "33",
-    "dim": "2",
-    "bold": "1",
-}
-
-
-STYLED: Final = re.compile(f"(\x1b\\[(?:0|{'|'.join(sorted(set(_CODES.values())))})m)")
-"""Matches the escape sequences that a Paint puts around text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Paint:
-    """Style text for a terminal, or return it unchanged without `color`."""
-
-    color: bool = False
-
-    def __call__(self, style: str, text: str) -> str:
-        """Return `text` in `style`: a key of `_CODES`, or '' for no style."""
-        if not self.color or not style or not text:
-            return text
-        return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
-
-
-PLAIN = Paint()
-
+from gpuform.stacks.review.paint import PLAIN, Paint
 
 PROVIDER_PROPERTY = "__provider"
 """The property in which Pulumi's SDK stores the code of a dynamic resource; nobody declares it."""

@@ -18,7 +18,7 @@ from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import parse_duration
 from gpuform.stacks.cli.session import Session, add_common_flags, open_session
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
-from gpuform.stacks.review.value_text import Paint
+from gpuform.stacks.review.paint import Paint
 
 if TYPE_CHECKING:
     from gpuform.stacks.testing.cases import Case

@@ -28,7 +28,8 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.runs.run_log import Stopwatch, is_platform_request, is_worth_showing
 from gpuform.stacks.review import step_text
-from gpuform.stacks.review.value_text import Paint, format_elapsed
+from gpuform.stacks.review.paint import Paint
+from gpuform.stacks.review.value_text import format_elapsed
 
 REPORT_INTERVAL_S: Final = 10.0
 """Seconds between two lines about running steps."""

@@ -27,7 +27,7 @@ import click
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.safe_text import escape_invisible_lines
 from gpuform.stacks.engine.ci_job import CiJob, find_ci_job
-from gpuform.stacks.review.value_text import STYLED, Paint
+from gpuform.stacks.review.paint import STYLED, Paint
 
 _ERASE_LINE = "\x1b[0K"
 

@@ -5,15 +5,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuform.providers.values import PropertyMap, contains_secret, drop_unknowns, unwrap_secrets
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.plan import GateResult, Plan
 from gpuform.schemas.safe_text import MASK
-from gpuform.stacks.engine.planning import Diagnostic
-from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
+
+# The help of commands loads the options, and neither pydantic nor the engine.
+if TYPE_CHECKING:
+    from gpuform.schemas.plan import GateResult, Plan
+    from gpuform.stacks.engine.planning import Diagnostic
+    from gpuform.stacks.engine.stack import Stack
 
 ReportSubject = Literal["", "nothing", "failure", "approval", "findings", "run"]
 """What of an operation is reported to people: a failure only, a plan that waits for approval, what
@@ -205,7 +208,7 @@ class FinalState:
     `now` is the operation's time in Unix seconds, by an emulator's clock with `has_emulated_clock`.
     """
 
-    stack: Stack
+    stack: "Stack"
     entries: Sequence[ResourceState]
     now: float
     has_emulated_clock: bool = False
@@ -240,14 +243,14 @@ class RunResult:
     changes: Mapping[str, int] = field(default_factory=dict)
     has_changes: bool = False
     was_applied: bool = False
-    diagnostics: Sequence[Diagnostic] = ()
-    gates: Sequence[GateResult] = ()
+    diagnostics: Sequence["Diagnostic"] = ()
+    gates: Sequence["GateResult"] = ()
     unchecked: Sequence[str] = ()
     unknown_ends: Sequence[str] = ()
     refusals: Sequence[str] = ()
     seconds: float = 0.0
-    build_plan: Callable[[], Plan] | None = field(default=None, repr=False)
-    seal_plan: Callable[[Mapping[str, str], str], Plan] | None = field(default=None, repr=False)
+    build_plan: "Callable[[], Plan] | None" = field(default=None, repr=False)
+    seal_plan: "Callable[[Mapping[str, str], str], Plan] | None" = field(default=None, repr=False)
     planned_outputs: PropertyMap = field(default_factory=dict, repr=False)
     final_state: FinalState | None = field(default=None, repr=False)
 
@@ -256,7 +259,7 @@ class RunResult:
         return self.reason is ExitReason.SUCCEEDED
 
     @cached_property
-    def plan(self) -> Plan | None:
+    def plan(self) -> "Plan | None":
         """Return the planned or made changes, with secrets masked; None where a preview failed."""
         return None if self.build_plan is None else self.build_plan()
 

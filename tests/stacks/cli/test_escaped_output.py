@@ -24,7 +24,7 @@ from gpuform.stacks.engine.planning import Op, Progress, Step, StepStarted
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.manifests import ClusterClaims, render_manifests
 from gpuform.stacks.operations.runs.run_log import Stopwatch
-from gpuform.stacks.review.value_text import STYLED, Paint
+from gpuform.stacks.review.paint import STYLED, Paint
 
 Run = Any
 

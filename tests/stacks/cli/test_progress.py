@@ -26,7 +26,7 @@ from gpuform.stacks.engine.planning import (
 )
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.operations.runs.run_log import Stopwatch
-from gpuform.stacks.review.value_text import Paint
+from gpuform.stacks.review.paint import Paint
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 

@@ -35,7 +35,7 @@ from gpuform.stacks.operations.runs.callbacks import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.evaluator import PlanEvaluator, RunRecord
 from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.pricing import PriceBook
-from gpuform.stacks.review.value_text import Paint
+from gpuform.stacks.review.paint import Paint
 
 
 class UnreachableClock:

@@ -15,8 +15,8 @@ from gpuform.schemas.plan import (
 )
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.review.facts import Review, describe_validity
+from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.plan_text import render_changes, render_plan
-from gpuform.stacks.review.value_text import Paint
 
 VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
 STACK = "pulumi:pulumi:Stack"

@@ -7,10 +7,10 @@ import pytest
 from gpuform.providers.values import UNKNOWN, PropertyMap, ResourceReference, Secret
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.review.history_text import render_diagnostics
+from gpuform.stacks.review.paint import PLAIN
 from gpuform.stacks.review.plan_text import render_output_changes
 from gpuform.stacks.review.summary_text import render_resource_counts
 from gpuform.stacks.review.value_text import (
-    PLAIN,
     format_elapsed,
     format_inline,
     format_labelled,
