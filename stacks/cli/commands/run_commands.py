@@ -490,8 +490,8 @@ def plan_part(stacks: tuple[str, ...], parts: Path, *, waves: bool, **flags: Any
     gitlab_job = job if form == "gitlab" else None
     multi_stack_parts.require_names(stacks, waves=waves)
     plan = flags["plan"]
-    if not waves and (filters or runners or plan):
-        raise click.UsageError("--filter, --runners and --plan require --waves")
+    if not waves and (filters or runners or plan or gitlab_job):
+        raise click.UsageError("--filter, --runners, --plan and --format require --waves")
     with open_session() as session:
         if waves and plan is not None:
             return multi_stack_parts.print_apply_waves(plan, filters, runners, gitlab_job, session)
