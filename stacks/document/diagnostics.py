@@ -208,15 +208,11 @@ def _to_sarif_result(diagnostic: DocumentDiagnostic) -> dict[str, Any]:
 def _format_workflow_command(diagnostic: DocumentDiagnostic) -> str:
     """Format a diagnostic as GitHub's workflow command: `::error file=...,line=...::message`."""
     position = diagnostic.position
-    properties = {
-        "file": position.file,
-        "line": position.line,
-        "col": position.column,
-        "title": diagnostic.rule,
-    }
+    names = ("file", "line", "col", "title")
+    values = (position.file, position.line, position.column, diagnostic.rule)
     formatted_properties = ",".join(
-        f"{key}={_escape_for_workflow_command(str(value), ':,')}"
-        for key, value in properties.items()
+        f"{name}={_escape_for_workflow_command(str(value), ':,')}"
+        for name, value in zip(names, values, strict=True)
     )
     message = _escape_for_workflow_command(_format_full_message(diagnostic))
     return f"::{diagnostic.severity} {formatted_properties}::{message}"
@@ -233,8 +229,5 @@ def _escape_for_workflow_command(value: str, more_characters: str = "") -> str:
 def _format_full_message(diagnostic: DocumentDiagnostic) -> str:
     """Join the message, its hint and the places that include the file."""
     included = "".join(f"\nincluded at {position.own}" for position in diagnostic.position.included)
-    return (
-        f"{diagnostic.message}\n{diagnostic.hint}{included}"
-        if diagnostic.hint
-        else diagnostic.message + included
-    )
+    hint = f"\n{diagnostic.hint}" if diagnostic.hint else ""
+    return f"{diagnostic.message}{hint}{included}"

@@ -227,11 +227,7 @@ class Composer:
     def get_position(self, event: Any) -> SourcePosition:
         """Return the position where an event begins."""
         mark = event.start_mark
-        return self.create_position(mark.line + 1, mark.column + 1)
-
-    def create_position(self, line: int, column: int) -> SourcePosition:
-        """Create a position of the file from line and column, both counted from 1."""
-        return self.start._replace(line=line, column=column)
+        return self.start._replace(line=mark.line + 1, column=mark.column + 1)
 
     def report_problem(self, event: Any, rule: str, message: str, hint: str = "") -> None:
         """Add a problem at the position of an event to the problems."""
@@ -275,13 +271,15 @@ def read_source_text(path: Path) -> str:
         OSError: the file cannot be read.
         UnicodeDecodeError: the file is not UTF-8.
     """
+    unsaved_text = _find_unsaved_text(path)
+    return path.read_text(encoding="utf-8-sig") if unsaved_text is None else unsaved_text
+
+
+def _find_unsaved_text(path: Path) -> str | None:
+    """Return the unsaved text of a file without a byte order mark, or None without one."""
     unsaved_texts = _unsaved.get()
-    unsaved_text = unsaved_texts.get(path.resolve()) if unsaved_texts else None
-    return (
-        path.read_text(encoding="utf-8-sig")
-        if unsaved_text is None
-        else unsaved_text.removeprefix("\ufeff")
-    )
+    text = unsaved_texts.get(path.resolve()) if unsaved_texts else None
+    return None if text is None else text.removeprefix("\ufeff")
 
 
 def read_file(
@@ -297,23 +295,19 @@ def read_file(
     The mapping is empty if the file cannot be read or parsed; after other problems it holds the
     readable part. An editor's unsaved text (`use_unsaved_texts`) counts in place of the file.
     `file_label` is the name of the file in messages, `included` the positions of the `include`
-    entries
-    that led to the file. With `is_outside_project`, messages show nothing of the file's content.
+    entries that led to the file. With `is_outside_project`, messages show nothing of the file's content.
     """
     start = SourcePosition(file_label, included=included, is_outside_project=is_outside_project)
     empty_mapping = MappingNode(start)
-    unsaved_texts = _unsaved.get()
-    if unsaved_texts and (source_text := unsaved_texts.get(path.resolve())) is not None:
-        return _compose_mapping(source_text.removeprefix("\ufeff"), start, problems)
+    if (source_text := _find_unsaved_text(path)) is not None:
+        return _compose_mapping(source_text, start, problems)
     try:
         with path.open("rb") as file:
             # One byte more than allowed shows a larger file without reading it whole.
             data = file.read(LARGEST + 1)
-    except OSError as error:
-        problems.add(start, "file", f"cannot be read: {error.strerror}")
-        return empty_mapping
-    except ValueError as error:  # a path with a character that no path has
-        problems.add(start, "file", f"cannot be read: {error}")
+    except (OSError, ValueError) as error:  # ValueError: a character that no path has
+        reason = error.strerror if isinstance(error, OSError) else error
+        problems.add(start, "file", f"cannot be read: {reason}")
         return empty_mapping
     if len(data) > LARGEST:
         problems.add(start, "limit", f"the file has more than {LARGEST} bytes")
@@ -321,13 +315,8 @@ def read_file(
     try:
         source_text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode()
-        problems.add(
-            _find_end_position(before, start),
-            "syntax",
-            "this is not UTF-8 text",
-            "save the file as UTF-8",
-        )
+        position = _find_end_position(data[: error.start].decode(), start)
+        problems.add(position, "syntax", "this is not UTF-8 text", "save the file as UTF-8")
         return empty_mapping
     return _compose_mapping(source_text, start, problems)
 
@@ -340,39 +329,30 @@ def read_text(text: str, file_label: str, problems: Diagnostics) -> MappingNode:
 def _compose_mapping(text: str, start: SourcePosition, problems: Diagnostics) -> MappingNode:
     """Return the mapping of a file's text; empty for an empty text or after a fatal error.
 
-    Any content other than a mapping is a problem.
+    Any content other than a mapping is a problem. `start` gives the file of the positions.
     """
-    root = _compose_root(text, start, problems)
-    if root is None or (isinstance(root, ScalarNode) and root.value is None):
-        return MappingNode(start)
-    if not isinstance(root, MappingNode):
-        problems.add(root.position, "shape", "the file must contain keys with values")
-        return MappingNode(start)
-    return root
-
-
-def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> Node | None:
-    """Return the root node of a YAML text. `start` gives the file of the positions.
-
-    Returns None for an empty text, and after a syntax error or an exceeded limit, which is added to
-    `problems`.
-    """
+    empty_mapping = MappingNode(start)
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
         position = _find_end_position(text[: forbidden.start()], start)
         message = f"the character U+{ord(forbidden[0]):04X} must not appear unescaped"
-        problems.add(
-            position, "syntax", message, "remove it, or write its \\u code in double quotes"
-        )
-        return None
+        hint = "remove it, or write its \\u code in double quotes"
+        problems.add(position, "syntax", message, hint)
+        return empty_mapping
     composer = Composer(text, start, problems)
     try:
-        return composer.compose_document()
+        root = composer.compose_document()
     except yaml.MarkedYAMLError as error:
         problems.add(*describe_syntax_error(error, composer.lines, start))
-    except Unreadable:
-        pass  # the problem has been noted
-    return None
+        return empty_mapping
+    except Unreadable:  # the problem has been noted
+        return empty_mapping
+    if root is None or (isinstance(root, ScalarNode) and root.value is None):
+        return empty_mapping
+    if not isinstance(root, MappingNode):
+        problems.add(root.position, "shape", "the file must contain keys with values")
+        return empty_mapping
+    return root
 
 
 def _find_end_position(before: str, start: SourcePosition) -> SourcePosition:

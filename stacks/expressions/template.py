@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, Final, TypeVar
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
@@ -40,22 +41,12 @@ class ExpressionReference:
 
         The first computed step and all steps after it are left out.
         """
-        step_patterns = (
-            f"(?:\\.\\s*{s}|\\[\\s*['\"]?{s}['\"]?\\s*\\])" for s in self._list_constant_steps()
-        )
-        pattern = rf"(?<![\w.]){re.escape(self.root)}" + "".join(
-            rf"\s*{step}" for step in step_patterns
-        )
-        pattern += r"(?!\w)"
-        match = re.search(pattern, text)
+        pattern = rf"(?<![\w.]){re.escape(self.root)}"
+        for step in takewhile(lambda step: not isinstance(step, nodes.Expr), self.steps):
+            name = re.escape(str(step))
+            pattern += rf"\s*(?:\.\s*{name}|\[\s*['\"]?{name}['\"]?\s*\])"
+        match = re.search(rf"{pattern}(?!\w)", text)
         return match[0] if match else ""
-
-    def _list_constant_steps(self) -> Iterator[str]:
-        """Yield the steps before the first computed one, escaped for a regular expression."""
-        for step in self.steps:
-            if isinstance(step, nodes.Expr):
-                return
-            yield re.escape(str(step))
 
     def __str__(self) -> str:
         path = self.root
@@ -169,23 +160,18 @@ def parse(text: str) -> Template:
         raise ExpressionError(f"a string with expressions can have at most {_LONGEST} characters")
     try:
         pieces = split_pieces(text)
+        expressions = nodes.List([piece for piece in pieces if not isinstance(piece, str)])
         # Before compiling: Python's compiler overflows on deep expressions.
-        _check_size([nodes.List([p for p in pieces if not isinstance(p, str)])])
-        references = tuple(
-            found_reference
-            for p in pieces
-            if not isinstance(p, str)
-            for found_reference in find_references(p)
-        )
+        _check_size([expressions])
+        references = tuple(find_references(expressions))
         alone = pieces[0] if len(pieces) == 1 else None
         reference = next((candidate for candidate in references if candidate.node is alone), None)
         parts = tuple(p if isinstance(p, str) else compile_expression(p) for p in pieces)
     except TemplateSyntaxError as error:
-        expression_error = (
-            ExpressionError(*_STATEMENTS) if "{%" in text else _describe_syntax_error(error)
-        )
-        expression_error.where = "{%" if "{%" in text else _find_wrong_part(text)
-        raise expression_error from None
+        has_statement = "{%" in text
+        problem = ExpressionError(*_STATEMENTS) if has_statement else _describe_syntax_error(error)
+        problem.where = "{%" if has_statement else _find_wrong_part(text)
+        raise problem from None
     except (RecursionError, MemoryError):
         raise ExpressionError(_TOO_DEEP) from None
     except SyntaxError as error:
@@ -209,7 +195,9 @@ def compile_expression(expression: nodes.Expr) -> Callable[[Variables], Any]:
 
     The function sets no budget, and does not convert the result to a plain value.
     """
-    body = [nodes.Assign(nodes.Name("result", "store"), _limit_operators(expression), lineno=1)]
+    body = [
+        nodes.Assign(nodes.Name("result", "store"), _OperatorLimiter().visit(expression), lineno=1)
+    ]
     template = SANDBOX.from_string(nodes.Template(body, lineno=1))
 
     def evaluate(variables: Variables) -> Any:
@@ -229,16 +217,11 @@ def split_pieces(text: str) -> list[str | nodes.Expr]:
         ExpressionError: `text` contains a statement.
         TemplateSyntaxError: Jinja2 cannot parse `text`.
     """
-    return list(_list_pieces(SANDBOX.parse(text)))
-
-
-def _list_pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
-    """Yield the texts and expressions of a template. Raises ExpressionError for a statement."""
-    for node in tree.body:
-        if not isinstance(node, nodes.Output):
-            raise ExpressionError(*_STATEMENTS)
-        for child in node.nodes:
-            yield child.data if isinstance(child, nodes.TemplateData) else child
+    outputs = SANDBOX.parse(text).body
+    if not all(isinstance(output, nodes.Output) for output in outputs):
+        raise ExpressionError(*_STATEMENTS)
+    children = [child for output in outputs for child in output.iter_child_nodes()]
+    return [it.data if isinstance(it, nodes.TemplateData) else it for it in children]
 
 
 def _check_size(expressions: Sequence[nodes.Node]) -> None:
@@ -283,13 +266,7 @@ def _describe_syntax_error(error: TemplateSyntaxError) -> ExpressionError:
         if message.startswith(prefix):
             name = message.removeprefix(prefix).strip("'")
             nearest_name = find_nearest_name(name, existing_names)
-            usable = ", ".join(
-                sorted(
-                    existing_name
-                    for existing_name in existing_names
-                    if existing_name.isidentifier()
-                )
-            )
+            usable = ", ".join(sorted(filter(str.isidentifier, existing_names)))
             hint = f"did you mean {nearest_name}?" if nearest_name else f"use one of {usable}"
             return ExpressionError(f"unknown {kind} {name}", hint)
     return ExpressionError(f"this is not an expression: {message}")
@@ -298,24 +275,16 @@ def _describe_syntax_error(error: TemplateSyntaxError) -> ExpressionError:
 _Node = TypeVar("_Node", bound=nodes.Node)
 
 
-def _limit_operators(expression: nodes.Expr) -> nodes.Expr:
-    """Replace `~`, lists, objects, slices and comparisons by calls with a cost."""
-    limited_expression: nodes.Expr = _OperatorLimiter().visit(expression)
-    return limited_expression
-
-
 class _OperatorLimiter(NodeTransformer):
+    """Replaces `~`, lists, objects, slices and comparisons by calls with a cost."""
+
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802 - Jinja's name
         return _create_call(CONCATENATED, *self._visit_children(node).nodes)
 
-    def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802 - as above
+    def _weigh(self, node: nodes.Expr) -> nodes.Expr:
         return _create_call(WEIGHED, self._visit_children(node))
 
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - as above
-        return _create_call(WEIGHED, self._visit_children(node))
-
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - as above
-        return _create_call(WEIGHED, self._visit_children(node))
+    visit_List = visit_Tuple = visit_Dict = _weigh  # noqa: N815 - as above
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802 - as above
         """Make a slice take its weight, and that of the sliced value, from the budget."""

@@ -126,17 +126,13 @@ def measure_weight(value: Any) -> int:
         elif isinstance(part, int):
             total += part.bit_length() // _BITS
         elif isinstance(part, Mapping):
-            total += sum(map(len, filter(_is_text, part)))
+            total += sum(len(key) for key in part if isinstance(key, str))
             pending_parts.extend(part.values())
         elif isinstance(part, list | tuple | set | range):
             if len(part) > _HEAVIEST:
                 return len(part)
             pending_parts.extend(part)
     return total
-
-
-def _is_text(key: object) -> bool:
-    return isinstance(key, str)
 
 
 _LARGEST: Final = 2**53
@@ -197,9 +193,8 @@ def as_text(value: Any) -> str:
     plain_value = to_plain_value(value)
     if plain_value is None:
         raise ExpressionError("null cannot be part of a string", "give a default: default('')")
-    return (
-        plain_value if isinstance(plain_value, str) else json.dumps(plain_value, ensure_ascii=False)
-    )
+    is_text = isinstance(plain_value, str)
+    return plain_value if is_text else json.dumps(plain_value, ensure_ascii=False)
 
 
 def describe_kind(value: Any) -> str:
