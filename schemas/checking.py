@@ -65,6 +65,14 @@ def find_nearest_name(name: str, known_names: Mapping[str, Any] | tuple[str, ...
     return names_by_folded[matches[0]] if matches else None
 
 
+def suggest_name(
+    name: str, known_names: Mapping[str, Any] | tuple[str, ...], otherwise: str = ""
+) -> str:
+    """Return a hint with the known name most similar to ``name``, or ``otherwise``."""
+    nearest_name = find_nearest_name(name, known_names)
+    return f"did you mean {nearest_name}?" if nearest_name else otherwise
+
+
 def _find_field(
     model: type[InputModel], location: tuple[str | int, ...]
 ) -> tuple[type[InputModel], str, FieldRules]:

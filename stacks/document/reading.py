@@ -295,7 +295,8 @@ def read_file(
     The mapping is empty if the file cannot be read or parsed; after other problems it holds the
     readable part. An editor's unsaved text (`use_unsaved_texts`) counts in place of the file.
     `file_label` is the name of the file in messages, `included` the positions of the `include`
-    entries that led to the file. With `is_outside_project`, messages show nothing of the file's content.
+    entries that led to the file. With `is_outside_project`, messages show nothing of the file's
+    content.
     """
     start = SourcePosition(file_label, included=included, is_outside_project=is_outside_project)
     empty_mapping = MappingNode(start)

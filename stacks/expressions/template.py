@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.visitor import NodeTransformer
 
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import suggest_name
 from gpuform.stacks.expressions.sandbox import CONCATENATED, SANDBOX, WEIGHED, concatenate_texts
 from gpuform.stacks.expressions.values import (
     TOO_LONG_A_NUMBER,
@@ -195,9 +195,8 @@ def compile_expression(expression: nodes.Expr) -> Callable[[Variables], Any]:
 
     The function sets no budget, and does not convert the result to a plain value.
     """
-    body = [
-        nodes.Assign(nodes.Name("result", "store"), _OperatorLimiter().visit(expression), lineno=1)
-    ]
+    limited = _OperatorLimiter().visit(expression)
+    body = [nodes.Assign(nodes.Name("result", "store"), limited, lineno=1)]
     template = SANDBOX.from_string(nodes.Template(body, lineno=1))
 
     def evaluate(variables: Variables) -> Any:
@@ -217,11 +216,12 @@ def split_pieces(text: str) -> list[str | nodes.Expr]:
         ExpressionError: `text` contains a statement.
         TemplateSyntaxError: Jinja2 cannot parse `text`.
     """
-    outputs = SANDBOX.parse(text).body
-    if not all(isinstance(output, nodes.Output) for output in outputs):
-        raise ExpressionError(*_STATEMENTS)
-    children = [child for output in outputs for child in output.iter_child_nodes()]
-    return [it.data if isinstance(it, nodes.TemplateData) else it for it in children]
+    pieces: list[str | nodes.Expr] = []
+    for output in SANDBOX.parse(text).body:
+        if not isinstance(output, nodes.Output):
+            raise ExpressionError(*_STATEMENTS)
+        pieces += [it.data if isinstance(it, nodes.TemplateData) else it for it in output.nodes]
+    return pieces
 
 
 def _check_size(expressions: Sequence[nodes.Node]) -> None:
@@ -265,9 +265,8 @@ def _describe_syntax_error(error: TemplateSyntaxError) -> ExpressionError:
         prefix = f"No {kind} named "
         if message.startswith(prefix):
             name = message.removeprefix(prefix).strip("'")
-            nearest_name = find_nearest_name(name, existing_names)
             usable = ", ".join(sorted(filter(str.isidentifier, existing_names)))
-            hint = f"did you mean {nearest_name}?" if nearest_name else f"use one of {usable}"
+            hint = suggest_name(name, existing_names, f"use one of {usable}")
             return ExpressionError(f"unknown {kind} {name}", hint)
     return ExpressionError(f"this is not an expression: {message}")
 

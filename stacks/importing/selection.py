@@ -23,7 +23,7 @@ from gpuform.providers.context import get_run_context
 from gpuform.providers.errors import GpuformError, MissingCredentials, UnsupportedKind
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intent
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import find_nearest_name, suggest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
 from gpuform.stacks.engine.records import read_all_intents
@@ -216,8 +216,8 @@ def parse_type(type_text: str) -> tuple[str, str]:
         load_lifecycle_class(platform, kind)
     except UnsupportedKind:
         known_types = tuple(f"{known_platform}:{kind}" for known_platform, kind in list_kinds())
-        nearest = find_nearest_name(f"{platform}:{kind}", known_types)
-        hint = f"did you mean {nearest}?" if nearest else f"known types: {', '.join(known_types)}"
+        listed = f"known types: {', '.join(known_types)}"
+        hint = suggest_name(f"{platform}:{kind}", known_types, listed)
         raise ImportRefused(f"unknown type '{type_text}'", hint) from None
     return platform, kind
 

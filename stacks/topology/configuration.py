@@ -83,12 +83,11 @@ def resolve_config(
             problems.add(variable.position, "config", *describe_unknown_limits(f"config.{name}"))
             continue
         try:
-            value = _require_allowed(
-                variable,
-                variable.fields[default]
-                if stored_text is None
-                else _parse_value(variable, stored_text),
-            )
+            if stored_text is None:
+                value = variable.fields[default]
+            else:
+                value = _parse_value(variable, stored_text)
+            _require_allowed(variable, value)
         except _NotAllowedError as error:
             # Messages reach logs and reviews, where a secret must not be.
             formatted_value = "its value" if secret else _format_value(error.value)
@@ -96,9 +95,8 @@ def resolve_config(
             hint = (
                 f"correct its {default}" if stored_text is None else f"set another one: {command}"
             )
-            problems.add(
-                variable.position, "config", f"config.{name}: {formatted_value} {error}", hint
-            )
+            message = f"config.{name}: {formatted_value} {error}"
+            problems.add(variable.position, "config", message, hint)
         else:
             # The value of `emulator_default` must not reach a real platform.
             if stored_text is not None or emulated or default == "default":
@@ -169,14 +167,8 @@ _WORDS: Final = {
 
 def _find_default_field(variable: ConfigVariable) -> str:
     """Return the name of the field with the default, or ""."""
-    return next(
-        (
-            field_name
-            for field_name in ("default", EMULATOR_DEFAULT)
-            if field_name in variable.fields
-        ),
-        "",
-    )
+    names = (name for name in ("default", EMULATOR_DEFAULT) if name in variable.fields)
+    return next(names, "")
 
 
 def _parse_value(variable: ConfigVariable, text: str) -> Any:
@@ -187,13 +179,12 @@ def _parse_value(variable: ConfigVariable, text: str) -> Any:
         raise _NotAllowedError(text, f"is not {_WORDS[variable.type]}") from None
 
 
-def _require_allowed(variable: ConfigVariable, value: Any) -> Any:
-    """Return `value`, or raise _NotAllowedError for its first violation of the declaration."""
+def _require_allowed(variable: ConfigVariable, value: Any) -> None:
+    """Raise _NotAllowedError for the first violation of the declaration by `value`."""
     if not _IS_TYPE[variable.type](value):
         raise _NotAllowedError(value, f"is not {_WORDS[variable.type]}")
     for reason in _find_limit_problems(variable.fields, value):
         raise _NotAllowedError(value, reason)
-    return value
 
 
 def _find_limit_problems(declared_limits: Mapping[str, Any], value: Any) -> Iterator[str]:
@@ -216,11 +207,8 @@ def _find_limit_problems(declared_limits: Mapping[str, Any], value: Any) -> Iter
 
 def _find_number_problems(declared_limits: Mapping[str, Any], value: float) -> Iterator[str]:
     """Yield the reason for each limit (minimum, maximum, multiple) violated by a number."""
-    minimum, maximum, step = (
-        declared_limits.get("minimum"),
-        declared_limits.get("maximum"),
-        declared_limits.get("multiple_of"),
-    )
+    names = ("minimum", "maximum", "multiple_of")
+    minimum, maximum, step = (declared_limits.get(name) for name in names)
     if minimum is not None and value < minimum:
         yield f"is less than {minimum:g}"
     if maximum is not None and value > maximum:
@@ -273,12 +261,9 @@ def _parse_json(text: str) -> Any:
     Raises ValueError, also for NaN, Infinity and integers that a double cannot hold.
     """
     try:
+        # JSON has no NaN and no Infinity; Python's parser accepts both by default.
         return json.loads(
-            # JSON has no NaN and no Infinity; Python's parser accepts both by default.
-            text,
-            parse_int=_parse_integer,
-            parse_float=_parse_number,
-            parse_constant=_fail,
+            text, parse_int=_parse_integer, parse_float=_parse_number, parse_constant=_fail
         )
     except RecursionError:
         raise ValueError(text) from None
@@ -380,12 +365,8 @@ def read_variable(key: str, name: str, entry: Entry, problems: Diagnostics) -> C
     if key == "inputs" and "emulator_default" in fields:
         position = find_nearest_node(entry.node, ("emulator_default",)).position
         hint = "declare it in the config of the topology, and pass the value to the module"
-        problems.add(
-            position,
-            "value",
-            f"{address}: only entries of config can have an emulator_default",
-            hint,
-        )
+        message = f"{address}: only entries of config can have an emulator_default"
+        problems.add(position, "value", message, hint)
     # No message may show the value of an invalid variable: it could be meant as a secret.
     return ConfigVariable(name, entry.position, {"secret": True} if model_problems else fields)
 
@@ -423,11 +404,12 @@ def find_team_files() -> TeamFiles | None:
 
 def describe_unknown_limits(address: str) -> tuple[str, str]:
     """Return message and hint for a secret with limits unknown to the project's files."""
+    message = (
+        f"{address}: a proposal cannot check a secret against limits that no file of the "
+        "project contains"
+    )
     return (
-        (
-            f"{address}: a proposal cannot check a secret against limits that no file of the "
-            "project contains"
-        ),
+        message,
         "declare the type and the limits as the project's files do, or ask a person to change them",
     )
 

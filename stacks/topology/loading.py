@@ -9,7 +9,12 @@ from pathlib import Path
 
 from gpuform.providers.catalog import list_platforms_with, load_lifecycle_class
 from gpuform.providers.platform import list_unusable_platforms, platforms
-from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, find_nearest_name, validate_inputs
+from gpuform.schemas.checking import (
+    KEY_PROBLEM_PREFIXES,
+    find_nearest_name,
+    suggest_name,
+    validate_inputs,
+)
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.topology import (
     SECTIONS,
@@ -52,7 +57,7 @@ def _check_keys(root: MappingNode, problems: Diagnostics) -> None:
     """Report unknown top-level keys of a file, except those that begin with `x-`."""
     for key, entry in root.entries.items():
         if key not in TOP_LEVEL and not key.startswith(ANCHORS):
-            hint = _suggest_key(key, TOP_LEVEL)
+            hint = suggest_name(key, TOP_LEVEL, f"use one of {', '.join(TOP_LEVEL)}")
             problems.add(entry.position, "unknown-key", f"{key} is not known", hint)
 
 
@@ -71,22 +76,10 @@ def _check_kind(
         return False
     is_known = platform in platforms()
     message = f"{platform} has no {kind}" if is_known else f"{platform} is not a platform"
-    nearest_platform = find_nearest_name(platform, tuple(supporting_platforms))
-    hint = (
-        f"did you mean {nearest_platform}?"
-        if nearest_platform
-        else f"{kind} exists on {' and '.join(supporting_platforms)}"
-    )
+    supported = f"{kind} exists on {' and '.join(supporting_platforms)}"
+    hint = suggest_name(platform, tuple(supporting_platforms), supported)
     problems.add(position, "platform", message, hint)
     return False
-
-
-def _suggest_key(key: str, existing_keys: tuple[str, ...]) -> str:
-    """Return a hint with the existing key nearest to `key`, or with all keys if none is near."""
-    nearest_key = find_nearest_name(key, existing_keys)
-    return (
-        f"did you mean {nearest_key}?" if nearest_key else f"use one of {', '.join(existing_keys)}"
-    )
 
 
 _WITHOUT_DEFAULT = ("platform", "for_each", "when")
@@ -135,11 +128,8 @@ def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
         return
     for name, entry in module.arguments.items():
         if name not in inputs:
-            nearest_name = find_nearest_name(name, tuple(inputs))
-            existing_inputs = (
-                f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
-            )
-            hint = f"did you mean {nearest_name}?" if nearest_name else existing_inputs
+            listed = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
+            hint = suggest_name(name, tuple(inputs), listed)
             problems.add(entry.position, "input", f"{module.address} has no input {name}", hint)
     for name, variable in inputs.items():
         if name not in module.arguments and "default" not in variable.fields:
@@ -162,10 +152,8 @@ class _Loader:
         sections = get_entries(root.get("defaults"), "defaults", self.problems)
         for section, section_entry in sections.items():
             if section not in SECTIONS:
-                message, hint = (
-                    f"{section} is not a section of a topology",
-                    _suggest_key(section, tuple(SECTIONS)),
-                )
+                message = f"{section} is not a section of a topology"
+                hint = suggest_name(section, SECTIONS, f"use one of {', '.join(SECTIONS)}")
                 self.problems.add(section_entry.position, "unknown-key", message, hint)
                 continue
             address = f"defaults.{section}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gpuform.providers.catalog import list_lookups
 from gpuform.providers.platform import platforms
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import find_nearest_name, suggest_name
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 from gpuform.stacks.expressions.sandbox import METHODS
@@ -140,15 +140,11 @@ class CheckingSource:
         output_names = self.exports.get(reference)
         # Without names from the other stack, the run itself finds a missing output.
         if output_names is not None and name not in output_names:
-            nearest_name = find_nearest_name(name, tuple(output_names))
-            existing_names = (
-                f"its outputs are {', '.join(sorted(output_names))}"
-                if output_names
-                else "it has no outputs"
-            )
+            listed_names = f"its outputs are {', '.join(sorted(output_names))}"
+            hint = listed_names if output_names else "it has no outputs"
             raise ExpressionError(
                 f"the stack of stack_references.{reference} has no output {name}",
-                f"did you mean {nearest_name}?" if nearest_name else existing_names,
+                suggest_name(name, tuple(output_names), hint),
             )
         return UNKNOWN
 
@@ -252,16 +248,10 @@ class References:
         """
         if reference.root == "inputs":
             names = self._choose_names(reference, tuple(self.names.inputs or ()))
-            return [
-                resource for name in names for resource in self.values.list_input_resources(name)
-            ]
+            return [it for name in names for it in self.values.list_input_resources(name)]
         if reference.root == MODULES:
             outputs = self._list_outputs(reference)
-            return [
-                r
-                for module, name in outputs
-                for r in self.values.list_output_resources(module, name)
-            ]
+            return [it for output in outputs for it in self.values.list_output_resources(*output)]
         if reference.root not in SECTIONS:
             return []
         group = self._get_group(reference)
@@ -354,14 +344,15 @@ class References:
         for module in [instance] if instance else group.instances.values():
             existing_names = tuple(module.declaration.topology.outputs)
             name = self.values.get_step(reference, used) if instance else None
-            if name is not None and name not in existing_names:
+            if name is None:
+                yield from ((module, output) for output in existing_names)
+                continue
+            if name not in existing_names:
                 if module.declaration.topology.unread.has_unread_files:
                     raise UnreadEntry(f"the outputs of {module.address} could not be read")
                 before, hint = f"{'.'.join(module.path)}.", "declare it in the module's outputs"
                 raise _create_unknown_error(name, existing_names, before, hint)
-            yield from (
-                (module, output) for output in (existing_names if name is None else (name,))
-            )
+            yield module, name
 
     def _find_resource_values(
         self, reference: ExpressionReference, *, alone: bool
@@ -405,10 +396,9 @@ class References:
 
         Raises ExpressionError for a name that is missing, not known yet, or not declared.
         """
-        groups: Mapping[str, InstanceGroup[Any]]
-        groups = (
-            self.names.modules if reference.root == MODULES else self.names.groups[reference.root]
-        )
+        groups: Mapping[str, InstanceGroup[Any]] = self.names.modules
+        if reference.root != MODULES:
+            groups = self.names.groups[reference.root]
         name = self.values.get_step(reference, 0)
         if name is None:
             raise ExpressionError(
@@ -435,17 +425,15 @@ class References:
         Returns None as the instance if the reference means all instances, or if the instance is not
         known yet. Raises ExpressionError for an instance that does not exist.
         """
-        key, used = (
-            (ALONE, 1) if group.declaration.is_single else (self.values.get_step(reference, 1), 2)
-        )
-        address = group.declaration.address
+        is_single, address = group.declaration.is_single, group.declaration.address
+        key = ALONE if is_single else self.values.get_step(reference, 1)
         if key in group.absent:
-            instance_address = address if group.declaration.is_single else f"{address}.{key}"
+            instance_address = address if is_single else f"{address}.{key}"
             raise ExpressionError(f"{instance_address} is not declared: its `when` is false")
         if key is None or group.open:
             return None, 1
         if key in group.instances:
-            return group.instances[key], used
+            return group.instances[key], 1 if is_single else 2
         # A method such as `.values()` applies to the mapping of all instances.
         if key in _OF_MAPS:
             return None, 1

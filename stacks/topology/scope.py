@@ -275,14 +275,12 @@ class Scope:
 
     def list_output_resources(self, module: ModuleInstance, name: str) -> list[Instance]:
         """Return the resources in the expressions of a module's output."""
-        node, inside = module.declaration.topology.outputs[name].node, self.enter_module
-        key = ("resources out", module, name)
-        return (
-            self._evaluate_once(
-                key, "", lambda _: inside(module, Diagnostics()).find_resources(node)
-            )
-            or []
-        )
+        node = module.declaration.topology.outputs[name].node
+
+        def find(_key: tuple[Any, ...]) -> list[Instance]:
+            return self.enter_module(module, Diagnostics()).find_resources(node)
+
+        return self._evaluate_once(("resources out", module, name), "", find) or []
 
     def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
         """Return the resources that a module's argument refers to as its complete value.
@@ -292,11 +290,9 @@ class Scope:
         reference.
         """
         argument = self._find_argument(name)
-        return (
-            self.outer.find_named_resources(argument)
-            if argument is not None and self.outer
-            else None
-        )
+        if argument is None or self.outer is None:
+            return None
+        return self.outer.find_named_resources(argument)
 
     def find_resources_named_by_output(
         self, module: ModuleInstance, name: str
@@ -342,11 +338,8 @@ class Scope:
             project_files = find_team_files()
             if project_files and not project_files.has_limits(variable):
                 about = f"{module.address}.with.{name}"
-                raise _create_error(
-                    DocumentDiagnostic(
-                        entry.node.position, "input", *describe_unknown_limits(about)
-                    )
-                )
+                message, hint = describe_unknown_limits(about)
+                raise _create_error(DocumentDiagnostic(entry.node.position, "input", message, hint))
 
         if source.is_pending(value):
             value = source.join([value], require_valid, refuse)
@@ -385,12 +378,9 @@ def find_named_modules(node: Node) -> Iterator[str]:
     for scalar in list_scalars(node):
         template = parse_template(scalar, Diagnostics())
         for reference in template.references if template else ():
-            if (
-                reference.root == MODULES
-                and reference.steps
-                and isinstance(reference.steps[0], str)
-            ):
-                yield reference.steps[0]
+            first, *_ = reference.steps or (None,)
+            if reference.root == MODULES and isinstance(first, str):
+                yield first
 
 
 def contains_template(node: ScalarNode) -> bool:
