@@ -20,8 +20,7 @@ from gpuform.providers.lifecycle.comparing import apply_running_hours, extract_i
 from gpuform.providers.lifecycle.traits import Properties, Traits, extract_outputs
 from gpuform.providers.operations import ForeignObjectLookup, Observed
 from gpuform.providers.permissions import Permission
-from gpuform.providers.plugin.interrupted_creates import refuse_incomplete_destroy
-from gpuform.providers.records import PROPAGATION_TIME_S
+from gpuform.providers.records import PROPAGATION_TIME_S, refuse_incomplete_destroy
 from gpuform.schemas.changes import find_refused_changes
 
 RECHECK_INTERVAL_S = 20.0

@@ -30,7 +30,6 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.importing import import_object
 from gpuform.providers.lifecycle.traits import Properties, to_properties
 from gpuform.providers.operations import Settings
-from gpuform.providers.plugin.interrupted_creates import refuse_incomplete_destroy
 from gpuform.providers.plugin.locations import get_plugin_version
 from gpuform.providers.plugin.settings import (
     call_function,
@@ -50,6 +49,7 @@ from gpuform.providers.plugin.wire import (
     to_struct,
     unwrap_all_secrets,
 )
+from gpuform.providers.records import refuse_incomplete_destroy
 from gpuform.providers.repairing import describe_repair
 from gpuform.providers.values import collect_secret_texts
 from gpuform.schemas.changes import requires_action

@@ -9,6 +9,9 @@ from gpuform.providers.records.intents import (
     Intents,
     Target,
     build_record_name,
+    describe_leftover,
+    find_leftover_intents,
+    refuse_incomplete_destroy,
     to_dynamic_urn,
 )
 from gpuform.providers.records.node_operations import (
@@ -67,7 +70,10 @@ __all__ = [
     "build_record",
     "build_record_name",
     "compute_digest",
+    "describe_leftover",
+    "find_leftover_intents",
     "parse_record",
     "read_record",
+    "refuse_incomplete_destroy",
     "to_dynamic_urn",
 ]

@@ -12,8 +12,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Literal
 
-from gpuform.providers.plugin.interrupted_creates import describe_leftover
-from gpuform.providers.records import Repairs
+from gpuform.providers.records import Repairs, describe_leftover
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.timeline import (
     ExplainedCost,

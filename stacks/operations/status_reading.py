@@ -18,8 +18,12 @@ from gpuform.providers.environment import Live
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import get_client, is_configured
 from gpuform.providers.operations import Settings
-from gpuform.providers.plugin.interrupted_creates import describe_leftover, find_leftover_intents
-from gpuform.providers.records import EphemeralRecords, Intents
+from gpuform.providers.records import (
+    EphemeralRecords,
+    Intents,
+    describe_leftover,
+    find_leftover_intents,
+)
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.resource_facts import NodeInventory, ResourceUsage
 from gpuform.stacks.engine.deployment import Deployment, Options

@@ -32,15 +32,15 @@ from gpuform.providers.emulator.slurm.formatting import (
     format_wide_queue,
     run_scontrol,
 )
-from gpuform.providers.emulator.slurm.jobs import (
+from gpuform.providers.emulator.slurm.scheduler import (
     ACTIVE,
     CODES,
     CommandRefused,
     Job,
     JobRequest,
     Measurement,
+    SlurmCluster,
 )
-from gpuform.providers.emulator.slurm.scheduler import SlurmCluster
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import TogetherApiError
 from gpuform.providers.emulator.together.operations import TogetherOperations

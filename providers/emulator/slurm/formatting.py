@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from zlib import crc32
 
-from gpuform.providers.emulator.slurm.jobs import CODES, CommandRefused, Job
-from gpuform.providers.emulator.slurm.scheduler import SlurmCluster
+from gpuform.providers.emulator.slurm.scheduler import CODES, CommandRefused, Job, SlurmCluster
 
 _PARTITION = "all"
 _DEFAULT_QUEUE_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.plugin.interrupted_creates import (
+from gpuform.providers.records import EphemeralRecords, Intent, Intents, StoredObjects
+from gpuform.providers.records.intents import (
     find_leftover_intents,
     is_destroy_command,
     refuse_incomplete_destroy,
 )
-from gpuform.providers.records import EphemeralRecords, Intent, Intents, StoredObjects
 
 URN = "urn:pulumi:dev::p::gpuform:together:Cluster::train"
 INTENT = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-1")
