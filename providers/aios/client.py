@@ -5,7 +5,7 @@ Lifecycles and look-ups get the client from `get_client`. Facts are from the AIO
 """
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn
@@ -91,7 +91,7 @@ class AiosClient:
             lambda: self._query_readable({}),
             self.get_cluster,
             lambda cluster: cluster.id,
-            self._query_by_ids,
+            lambda ids: self._query_readable({"id": {"$in": sorted(ids)}}),
         )
 
     def get_shared_listing(self) -> Listing[wire.Cluster]:
@@ -224,10 +224,6 @@ class AiosClient:
         # Before the request: its answer may be lost, and the record gone all the same.
         self._last_answers.pop(cluster_id, None)
         self._registry.api.request_model(wire.Deleted, "DELETE", _CLUSTERS + build_path(cluster_id))
-
-    def _query_by_ids(self, ids: Collection[str]) -> list[wire.Cluster]:
-        """Return the readable records with these ids, by one query."""
-        return self._query_readable({"id": {"$in": sorted(ids)}})
 
     def _query_readable(self, mongo_filter: Filter) -> list[wire.Cluster]:
         """Return the records that the registry answers for a filter, without unreadable ones.

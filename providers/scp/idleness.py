@@ -78,8 +78,10 @@ def judge_idleness(
         return IdlenessVerdict(is_idle=False, because=gaps[0])
     # Other nodes, or another limit, begin a new quiet time.
     subject = ",".join(sorted(node.id for node in nodes)) + f" below {idleness.below:g}%"
+    # An emulator's clock is the clock of all.
+    clock_ahead = 0.0 if context.clock.is_platforms else client.clock_ahead
     look = QuietPeriod(id_, subject, now, now).continue_from(
-        looks.find(id_), _get_clock_ahead(context, client), MAX_LOOK_GAP_S
+        looks.find(id_), clock_ahead, MAX_LOOK_GAP_S
     )
     looks.record(look)
     quiet_s = look.lasted
@@ -93,14 +95,6 @@ def judge_idleness(
         )
     reason = f"no job, and each GPU used {idleness.text}, at {format_moment(now)}"
     return IdlenessVerdict(is_idle=True, because=reason)
-
-
-def _get_clock_ahead(context: ProviderContext, client: LensClient) -> float | None:
-    """Return how many seconds this machine's clock is ahead of Lens's; None if unknown.
-
-    An emulator's clock is the clock of all.
-    """
-    return 0.0 if context.clock.is_platforms else client.clock_ahead
 
 
 def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any]) -> None:

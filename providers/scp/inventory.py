@@ -240,7 +240,8 @@ def _list_servers_and_pools(client: ScpClient, region: str) -> Iterator[Offer]:
         yield Offer(
             *("scp", SERVER_TYPE, product.id, "server_type_id", region, description),
             gpu=gpu_model or product.name,
-            in_stock=_is_in_stock(product),
+            # The reference requires no state: the stock is then unknown.
+            in_stock=product.state == AVAILABLE if product.state else None,
         )
     # The reference shows no stock of vendor pools ('List node pools').
     for pool_id in _list_pool_ids(client):
@@ -253,8 +254,3 @@ def _list_pool_ids(client: ScpClient) -> list[str]:
     if client.has_zones:
         return sorted({fabric.node_pool_id for fabric in client.list_fabrics()} - {""})
     return [pool.node_pool_id for pool in client.list_node_pools()]
-
-
-def _is_in_stock(product: Product) -> bool | None:
-    """Return True if SCP calls the product AVAILABLE; None if SCP does not report the state."""
-    return product.state == AVAILABLE if product.state else None

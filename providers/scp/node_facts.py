@@ -58,7 +58,10 @@ def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) ->
         # How many servers run is unknown until all values are.
         return _build_usage(inputs, outputs, None)
     if isinstance(nodes, Mapping):
-        server_counts = Counter(_get_declared_state(node, pool_state) for node in nodes.values())
+        server_counts = Counter(
+            (isinstance(node, Mapping) and find_text(node, "state")) or pool_state
+            for node in nodes.values()
+        )
     else:
         server_counts = Counter({pool_state: parse_count(inputs.get("count")) or 0})
     return _build_usage(inputs, outputs, server_counts)
@@ -67,11 +70,6 @@ def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) ->
 def compute_node_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
     """Compute the resource usage of one server."""
     return _build_usage(inputs, outputs, Counter([find_text(inputs, "state")]))
-
-
-def _get_declared_state(node: Any, pool_state: str) -> str:
-    """Return the declared state of a node, else the state of the pool."""
-    return (find_text(node, "state") if isinstance(node, Mapping) else "") or pool_state
 
 
 def _build_usage(

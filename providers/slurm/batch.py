@@ -225,7 +225,10 @@ class BatchQueue:
         codes = run_and_parse(
             self._commands, "jobs", build_exit_codes_command(job_names), parse_exit_codes
         )
-        return {name: _add_exit_code(job, codes) for name, job in jobs.items()}
+        return {
+            name: replace(job, exit_code=codes.get(job.job_id, "")) if job.has_ended else job
+            for name, job in jobs.items()
+        }
 
     def _run_sbatch(self, job: BatchJob) -> str:
         """Submit a job by sbatch and return the id which sbatch prints.
@@ -328,11 +331,6 @@ def parse_job_nodes(output: str) -> tuple[str, ...]:
         return tuple(expand_hostlist(exit_line[2] or "")) if exit_line else ()
     except ValueError:
         return ()
-
-
-def _add_exit_code(job: SlurmJob, codes: dict[str, str]) -> SlurmJob:
-    """Return an ended job with its exit code in `codes`, or ""; return any other job unchanged."""
-    return replace(job, exit_code=codes.get(job.job_id, "")) if job.has_ended else job
 
 
 def _validate_name(name: str) -> str:

@@ -371,7 +371,8 @@ class SlurmTester:
         passed = state.has_succeeded
         if passed and category.job is not None:
             output = self.queue.read_output(planned.job.name)
-            ran_on = _get_job_nodes(state.job, output)
+            # The output has the nodes of a job that the queue has forgotten.
+            ran_on = parse_job_nodes(output) if state.job is None else state.job.nodes
             gaps = find_gaps(PASS_NODE, _observe_script_success(state, output, ran_on))
             passed, reason = not gaps, "; ".join(gaps)
             if passed:
@@ -389,11 +390,6 @@ class SlurmTester:
             reason=truncate(reason, _MAX_REASON_LENGTH),
             blames_single_node=False,
         )
-
-
-def _get_job_nodes(job: SlurmJob | None, output: str) -> Sequence[str]:
-    """Return the nodes of a job from the queue, or from the output of a forgotten job."""
-    return parse_job_nodes(output) if job is None else job.nodes
 
 
 def _observe_script_success(state: "_JobState", output: str, ran_on: Sequence[str]) -> Observation:

@@ -115,7 +115,11 @@ def build_outputs(
         template_name=cluster.template_info.template_name,
         template_version=cluster.template_info.template_version,
         made_from_version=created_version or cluster.template_info.template_version,
-        volumes=[_build_volume_outputs(volume) for volume in cluster.storage.volumes],
+        # The used space is a figure in constant change.
+        volumes=[
+            VolumeOutputs(**volume.model_dump(exclude={"used_gb"}))
+            for volume in cluster.storage.volumes
+        ],
         estimated_termination=cluster.auto_terminate
         and cluster.auto_terminate.estimated_termination,
         availability_zone=configuration.availability_zone,
@@ -131,11 +135,6 @@ def build_outputs(
         created_at=cluster.created_at,
         updated_at=cluster.updated_at,
     )
-
-
-def _build_volume_outputs(volume: wire.StorageVolume) -> VolumeOutputs:
-    """Return a volume without the used space, a figure in constant change."""
-    return VolumeOutputs(**volume.model_dump(exclude={"used_gb"}))
 
 
 def find_failure(cluster: wire.Cluster) -> str | None:

@@ -71,12 +71,14 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
     workers = tuple(
         _build_worker_hosts(outputs, jump_host, is_behind_bastion=authority is not None)
     )
+    # the bare name: the connection goes through the jump host, which knows it
+    login_host = Host(node=_LOGIN_NODE, address=_LOGIN_NODE, role="login", jump=jump_host)
     reason = find_text(outputs, "not_ready_reason", "status") or "its status is unknown"
     return Access(
         name=find_text(outputs, "cluster_name"),
         kubeconfig=find_text(outputs, "kube_config") or None,
         no_kubeconfig=f"Together has no kubeconfig for it yet: {reason}",
-        hosts=(*([_build_login_host(jump_host)] if is_slurm and workers else []), *workers),
+        hosts=(*([login_host] if is_slurm and workers else []), *workers),
         no_hosts=f"it has no nodes yet: {reason}",
         ssh_authority=authority,
         prefers="slurm" if is_slurm else "kubectl",
@@ -90,12 +92,6 @@ def to_ssh_address(host_name: str) -> str:
     """
     is_complete = not host_name or host_name.endswith(_SSH_DOMAIN)
     return host_name if is_complete else host_name + _SSH_DOMAIN
-
-
-def _build_login_host(jump_host: str) -> Host:
-    """Build the SSH host of Slurm's login node, reached through the jump host."""
-    # the bare name: the connection goes through the jump host, which knows it
-    return Host(node=_LOGIN_NODE, address=_LOGIN_NODE, role="login", jump=jump_host)
 
 
 def _build_worker_hosts(

@@ -402,7 +402,7 @@ class PoolRepairs:
         # A person's request holds whatever the node's health; only a repetition of it is ignored.
         reason = (
             self._record_request(repair)
-            if self._is_requested(repair)
+            if repair.node in self._context.run.requested_repairs
             else self._find_recovery(replacement, repair)
         )
         if reason:
@@ -417,10 +417,6 @@ class PoolRepairs:
         """
         if self._context.run.requested_repairs:
             self._records.forget(self._id)
-
-    def _is_requested(self, repair: NodeRepair) -> bool:
-        """Return True if people have asked this run to repair the node by name."""
-        return repair.node in self._context.run.requested_repairs
 
     def _find_recovery(self, replacement: Replacement, repair: NodeRepair) -> str:
         """Return why a node needs no repair any more; empty while the fault persists.

@@ -136,7 +136,8 @@ class Rollout:
         # drained.
         if not {replacement.name for replacement in remaining} & {*self._drainer.chosen_names}:
             self._drainer.uncordon_nodes(nodes)
-        workers_by_name = _index_by_name(self._drainer.observe_workers(nodes))
+        workers = self._drainer.observe_workers(nodes)
+        workers_by_name = None if workers is None else {worker.name: worker for worker in workers}
         unavailable_reasons = self._find_unavailable_nodes(plan, workers_by_name, refusals)
         if self.is_joining:
             return waiting_plan
@@ -149,9 +150,13 @@ class Rollout:
         # The pause is before the next step, not after the last one.
         if self._is_pause_due:
             self._is_pause_due = False
-            self._pause(self._limits.pause_s)
+            if self._limits.pause_s:
+                self._context.on_progress(f"pausing for {format_duration(self._limits.pause_s)}")
+                self._context.sleep(self._limits.pause_s)
             return waiting_plan
-        next_batch = self._select_first(remaining, workers_by_name, _limit_to_fabric(slots, nodes))
+        # All nodes but one at most: a fabric ends with its last node. A pool may have only one.
+        slots = max(1, min(slots, len(nodes) - 1))
+        next_batch = self._select_first(remaining, workers_by_name, slots)
         if not next_batch:
             return waiting_plan
         self._batch_names = [replacement.name for replacement in next_batch]
@@ -300,12 +305,6 @@ class Rollout:
             replacement.name,
         )
 
-    def _pause(self, seconds: float) -> None:
-        """Report the pause and sleep for `seconds`; 0 does nothing."""
-        if seconds:
-            self._context.on_progress(f"pausing for {format_duration(seconds)}")
-            self._context.sleep(seconds)
-
 
 def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: int) -> str:
     """Return the course of a rollout as text for plans.
@@ -339,23 +338,10 @@ def _keep_replacements(plan: PoolPlan, begun_replacements: Sequence[Replacement]
     return replace(plan, replace=begun_replacements, waiting=waiting_replacements)
 
 
-def _index_by_name(workers: Sequence[Worker] | None) -> Mapping[str, Worker] | None:
-    """Return the workers by name; None, for an undeclared scheduler, stays None."""
-    return None if workers is None else {worker.name: worker for worker in workers}
-
-
 def _is_unusable(workers_by_name: Mapping[str, Worker], name: str) -> bool:
     """Return True if the node is unknown to the scheduler, or unusable."""
     worker = workers_by_name.get(name)
     return worker is None or worker.scheduled_node is None or worker.scheduled_node.is_failed
-
-
-def _limit_to_fabric(slots: int, nodes: Sequence[NodeOutputs]) -> int:
-    """Limit a step to all nodes but one: a fabric ends with its last node.
-
-    At least 1, too, for a pool of one node.
-    """
-    return max(1, min(slots, len(nodes) - 1))
 
 
 def _format_names(names: Sequence[str]) -> str:
