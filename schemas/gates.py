@@ -12,22 +12,22 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 from pydantic import AfterValidator, Field, create_model
 
 from gpuform.schemas.checking import find_nearest_name
-from gpuform.schemas.models import InputModel, Problem, optional_field
+from gpuform.schemas.models import (
+    InputModel,
+    Problem,
+    optional_field,
+    require_full_match,
+)
 
 M = TypeVar("M", bound=InputModel)
 
 
-def _validate_currency(text: str) -> str:
-    """Return a currency's code of three capital letters, such as USD.
-
-    Raises ValueError otherwise.
-    """
-    if not re.fullmatch("[A-Z]{3}", text):
-        raise ValueError("must be a currency's code of three capital letters, such as USD")
-    return text
-
-
-Currency = Annotated[str, AfterValidator(_validate_currency)]
+Currency = Annotated[
+    str,
+    require_full_match(
+        "[A-Z]{3}", "must be a currency's code of three capital letters, such as USD"
+    ),
+]
 
 HOURS_PER_MONTH: Final = 730
 """A twelfth of 365 days. All monthly costs are computed with it."""
@@ -139,19 +139,19 @@ def _override_fields(model: type[M], fields: dict[str, Any]) -> type[M]:
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
-_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_PERCENTAGE: Final = re.compile(r"[0-9]+(\.[0-9]+)?%")
 _PLAIN_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
-def _validate_function_name(text: str) -> str:
-    """Return ``text`` if a Python function as `MODULE:NAME`. Raises ValueError otherwise."""
-    if not _FUNCTION.fullmatch(text):
-        raise ValueError("must name a function as MODULE:NAME, such as policies:not_on_fridays")
-    return text
-
-
-_Function = Annotated[str, AfterValidator(_validate_function_name)]
+_Function = Annotated[
+    str,
+    require_full_match(
+        r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
+        "must name a function as MODULE:NAME, such as policies:not_on_fridays",
+    ),
+]
+_Percentage = Annotated[
+    str, require_full_match(r"[0-9]+(\.[0-9]+)?%", "must be a percentage, such as 10%")
+]
 
 
 def _require_true(value: bool) -> bool:
@@ -159,13 +159,6 @@ def _require_true(value: bool) -> bool:
     if not value:
         raise ValueError("must be true: remove the gate to disable it")
     return value
-
-
-def _validate_percentage(text: str) -> str:
-    """Return a percentage such as `10%`. Raises ValueError otherwise."""
-    if not _PERCENTAGE.fullmatch(text):
-        raise ValueError("must be a percentage, such as 10%")
-    return text
 
 
 def _validate_day(text: str) -> str:
@@ -265,7 +258,7 @@ class GateInputs(InputModel):
         "capacity with unknown costs does not pass.",
         examples=[{"amount": 120, "currency": "USD"}],
     )
-    max_cost_increase: Annotated[str, AfterValidator(_validate_percentage)] | None = optional_field(
+    max_cost_increase: _Percentage | None = optional_field(
         "The most by which a plan may raise the hourly cost of the whole stack, in per cent of the "
         "cost before. A stack without costs before passes: limit it with max_hourly_cost.",
         examples=["10%"],

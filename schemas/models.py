@@ -238,30 +238,39 @@ ForeignName = Annotated[str, AfterValidator(to_readable_name)]
 """A name in a platform's answer; may be empty."""
 
 
+def require_full_match(pattern: str, message: str) -> AfterValidator:
+    """Build the validator of texts that match a regular expression completely.
+
+    Other texts raise ValueError with the message, in which `{text}` stands for the text.
+    """
+    compiled = re.compile(pattern)
+
+    def validate(text: str) -> str:
+        if not compiled.fullmatch(text):
+            raise ValueError(message.format(text=text))
+        return text
+
+    return AfterValidator(validate)
+
+
 DEFAULT_NAMESPACE: Final = "default"
 
-# At most 253 characters: Kubernetes' limit of a DNS subdomain name.
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-# At most 63 characters: Kubernetes' limit of a DNS label.
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-def _validate_kubernetes_name(text: str) -> str:
-    """Return ``text`` if a DNS subdomain name, as most names in Kubernetes; else ValueError."""
-    if not _NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is not a name in Kubernetes: use a-z, 0-9 and -")
-    return text
-
-
-def _validate_namespace(text: str) -> str:
-    """Return ``text`` if a DNS label, the form of namespaces in Kubernetes; else ValueError."""
-    if not _NAMESPACE.fullmatch(text):
-        raise ValueError(f"{text!r} is not a namespace: use a-z, 0-9 and -, at most 63 of them")
-    return text
-
-
-Name = Annotated[str, AfterValidator(_validate_kubernetes_name)]
-Namespace = Annotated[str, AfterValidator(_validate_namespace)]
+Name = Annotated[
+    str,
+    # At most 253 characters: Kubernetes' limit of a DNS subdomain name.
+    require_full_match(
+        r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
+        "{text!r} is not a name in Kubernetes: use a-z, 0-9 and -",
+    ),
+]
+Namespace = Annotated[
+    str,
+    # At most 63 characters: Kubernetes' limit of a DNS label.
+    require_full_match(
+        r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
+        "{text!r} is not a namespace: use a-z, 0-9 and -, at most 63 of them",
+    ),
+]
 
 
 def require_pattern(pattern: str) -> str:

@@ -5,7 +5,6 @@ entries by name, and an entry's `platform` selects the model of its properties. 
 an expression, `{{ ... }}`.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
@@ -13,7 +12,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, create_model
 
-from gpuform.schemas.models import InputModel, Problem, optional_field, require_pattern
+from gpuform.schemas.models import (
+    InputModel,
+    Problem,
+    optional_field,
+    require_full_match,
+    require_pattern,
+)
 from gpuform.schemas.rules import get_field_rules
 
 SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
@@ -45,17 +50,12 @@ def get_reference_fields(model: type[InputModel]) -> Mapping[str, str]:
     return MappingProxyType({name.removesuffix("_id"): name for name in fields})
 
 
-_DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+")
-
-
-def _validate_duration(text: str) -> str:
-    """Return a duration such as `90s` or `1h30m`. Raises ValueError for other text."""
-    if not _DURATION.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration: write 90s, 45m or 1h30m")
-    return text
-
-
-Duration = Annotated[str, AfterValidator(_validate_duration)]
+Duration = Annotated[
+    str,
+    require_full_match(
+        r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+", "{text!r} is not a duration: write 90s, 45m or 1h30m"
+    ),
+]
 
 
 class TimeoutsInputs(InputModel):

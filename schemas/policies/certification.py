@@ -20,6 +20,7 @@ from gpuform.schemas.models import (
     OutputPart,
     Problem,
     optional_field,
+    require_full_match,
 )
 from gpuform.schemas.policies.drain import SlurmInputs
 from gpuform.schemas.rules import Default, Immutable, Local
@@ -41,40 +42,22 @@ DEFAULT_WAIT_MINUTES: Final = 180
 """How long a certification may take if nothing is declared."""
 
 _SHARE: Final = re.compile(r"([1-9]?[0-9])%", re.ASCII)
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
-_FOLDER: Final = re.compile(r"/[\w./-]+", re.ASCII)
-_WORD: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
-
-
-def _validate_share(text: str) -> str:
-    """Return a percentage from `0%` to `99%`, such as `10%`. Raises ValueError otherwise."""
-    if not _SHARE.fullmatch(text):
-        raise ValueError(f"{text!r} is not a share: write 0% to 99%, such as 10%")
-    return text
-
-
-def _validate_catalogue_name(text: str) -> str:
-    """Return a name of the test catalogue with a-z, 0-9, - and dots.
-
-    Raises ValueError otherwise.
-    """
-    if not _WORD.fullmatch(text):
-        raise ValueError(f"{text!r} is not a name of the catalogue: use a-z, 0-9 and -")
-    return text
-
-
-def _validate_folder(text: str) -> str:
-    """Return an absolute path without spaces. Raises ValueError otherwise."""
-    if not _FOLDER.fullmatch(text):
-        raise ValueError(f"{text!r} is not a valid folder: write an absolute path without spaces")
-    return text
-
-
-def _validate_label(text: str) -> str:
-    """Return a name of at most 40 letters a-z, digits and hyphens. Raises ValueError otherwise."""
-    if not _LABEL.fullmatch(text):
-        raise ValueError(f"{text!r} is not a valid name: use a-z, 0-9 and -, at most 40 of them")
-    return text
+_Share = Annotated[
+    str, require_full_match(_SHARE.pattern, "{text!r} is not a share: write 0% to 99%, such as 10%")
+]
+_Label = Annotated[
+    str,
+    require_full_match(
+        r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?",
+        "{text!r} is not a valid name: use a-z, 0-9 and -, at most 40 of them",
+    ),
+]
+_Folder = Annotated[
+    str,
+    require_full_match(
+        r"(?a)/[\w./-]+", "{text!r} is not a valid folder: write an absolute path without spaces"
+    ),
+]
 
 
 def _validate_result_pattern(text: str) -> str:
@@ -91,7 +74,13 @@ def _validate_result_pattern(text: str) -> str:
     return text
 
 
-_CatalogueName = Annotated[str, AfterValidator(_validate_catalogue_name)]
+_CatalogueName = Annotated[
+    str,
+    require_full_match(
+        r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
+        "{text!r} is not a name of the catalogue: use a-z, 0-9 and -",
+    ),
+]
 
 
 class BatchJobInputs(InputModel):
@@ -132,7 +121,7 @@ class CategoryInputs(InputModel):
         allow_inf_nan=False,
         examples=[300],
     )
-    tolerance: Annotated[str, AfterValidator(_validate_share)] | None = optional_field(
+    tolerance: _Share | None = optional_field(
         "How far below the floor a result still passes; 0% if not declared.", examples=["10%"]
     )
     # Names of the engine's thresholds.
@@ -198,7 +187,7 @@ class CategoryInputs(InputModel):
 class CertificationPolicy(InputModel):
     """The tests that nodes have to pass, and how long they may take."""
 
-    name: Annotated[Annotated[str, AfterValidator(_validate_label)], Immutable] = Field(
+    name: Annotated[_Label, Immutable] = Field(
         description="Name of the certification in Kubernetes, and of Slurm's jobs.",
         examples=["fabric"],
     )
@@ -222,13 +211,11 @@ class CertificationPolicy(InputModel):
         "How to reach the nodes' Slurm, for categories with `job`.",
         examples=[{"via": "ssh", "host": "slurm-login"}],
     )
-    folder: Annotated[Annotated[str, AfterValidator(_validate_folder)] | None, Local] = (
-        optional_field(
-            "Absolute path of a folder that the nodes share with the machine that "
-            "runs Slurm's commands; a `job` writes its output there. The user's home if not "
-            "declared; required with slurm: {via: exec}.",
-            examples=["/home/certify"],
-        )
+    folder: Annotated[_Folder | None, Local] = optional_field(
+        "Absolute path of a folder that the nodes share with the machine that "
+        "runs Slurm's commands; a `job` writes its output there. The user's home if not "
+        "declared; required with slurm: {via: exec}.",
+        examples=["/home/certify"],
     )
     wait_minutes: Annotated[int | None, Local] = optional_field(
         "Highest number of minutes for all tests, including the wait for nodes in "

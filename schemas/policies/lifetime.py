@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, Field, create_model
 
-from gpuform.schemas.models import InputModel, Problem, optional_field
+from gpuform.schemas.models import InputModel, Problem, optional_field, require_full_match
 from gpuform.schemas.rules import Local, StateOnly, Unordered
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
@@ -115,7 +115,6 @@ LIFETIME_FIELDS: Final = ("expires", "ttl", "schedule")
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00", re.ASCII)
 _DAY_S: Final = 86400
 _UNIT_SECONDS: Final = (7 * _DAY_S, _DAY_S, 3600, 60)
 _TTL: Final = re.compile(r"(?:(\d{1,5})w)?(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?", re.ASCII)
@@ -172,13 +171,6 @@ def _validate_ttl(value: str) -> str:
     return value
 
 
-def _validate_day_time(value: str) -> str:
-    """Return a time of the day from `00:00` to `24:00`. Raises ValueError for other text."""
-    if not _TIME.fullmatch(value):
-        raise ValueError(f"{value} is not a time of day: write hours and minutes, such as 08:00")
-    return value
-
-
 def _validate_time_zone(value: str) -> str:
     """Return the IANA name of a time zone, such as `Europe/Berlin`. Raises ValueError otherwise."""
     if value not in _load_time_zones():
@@ -193,7 +185,13 @@ def _load_time_zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-DayTime = Annotated[str, AfterValidator(_validate_day_time)]
+DayTime = Annotated[
+    str,
+    require_full_match(
+        r"(?a)([01]\d|2[0-3]):[0-5]\d|24:00",
+        "{text} is not a time of day: write hours and minutes, such as 08:00",
+    ),
+]
 
 
 class ScheduleInputs(InputModel):

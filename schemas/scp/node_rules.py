@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.checking import find_nearest_name
-from gpuform.schemas.models import Problem
+from gpuform.schemas.models import Problem, require_full_match
 from gpuform.schemas.values import UNKNOWN
 
 MAX_NODE_NAME_LENGTH: Final = 24
@@ -28,42 +28,13 @@ NODE_NAME_RULE: Final = (
     "letter and not end with a hyphen"
 )
 
-_FABRIC_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9-]{1,13}[a-zA-Z0-9]")
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]{1,22}[a-z0-9]")
-_NAME_PREFIX = re.compile(rf"[a-z][a-z0-9-]{{1,{MAX_PREFIX_LENGTH - 2}}}[a-z0-9]")
 _PASSWORD = re.compile(rf"[A-Za-z0-9{PASSWORD_SIGNS}]{{9,20}}")
-
-
-def validate_fabric_name(text: str) -> str:
-    """Return ``text`` if a fabric name of 3 to 15 letters, digits and hyphens; else ValueError."""
-    if not _FABRIC_NAME.fullmatch(text):
-        raise ValueError(
-            "must have 3 to 15 letters, digits and hyphens, begin with a letter and not end with a "
-            "hyphen"
-        )
-    return text
 
 
 def is_valid_node_name(text: str) -> bool:
     """Return True if ``text`` is a valid name of a Linux GPU node on Samsung Cloud Platform."""
     return _NODE_NAME.fullmatch(text) is not None
-
-
-def validate_node_name(text: str) -> str:
-    """Return ``text`` if a valid name of a GPU node (`NODE_NAME_RULE`); else ValueError."""
-    if not is_valid_node_name(text):
-        raise ValueError(NODE_NAME_RULE)
-    return text
-
-
-def validate_name_prefix(text: str) -> str:
-    """Return ``text`` if a valid start of node names, before -001, -002, ...; else ValueError."""
-    if not _NAME_PREFIX.fullmatch(text):
-        raise ValueError(
-            f"must have 3 to {MAX_PREFIX_LENGTH} lower-case letters, digits and hyphens, begin "
-            "with a letter and not end with a hyphen: -001, -002, ... are added to it"
-        )
-    return text
 
 
 def validate_password(text: str) -> str:
@@ -106,9 +77,23 @@ def validate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
     return tags
 
 
-FabricName = Annotated[str, AfterValidator(validate_fabric_name)]
-NodeName = Annotated[str, AfterValidator(validate_node_name)]
-NamePrefix = Annotated[str, AfterValidator(validate_name_prefix)]
+FabricName = Annotated[
+    str,
+    require_full_match(
+        r"[a-zA-Z][a-zA-Z0-9-]{1,13}[a-zA-Z0-9]",
+        "must have 3 to 15 letters, digits and hyphens, begin with a letter and not end with a "
+        "hyphen",
+    ),
+]
+NodeName = Annotated[str, require_full_match(_NODE_NAME.pattern, NODE_NAME_RULE)]
+NamePrefix = Annotated[
+    str,
+    require_full_match(
+        rf"[a-z][a-z0-9-]{{1,{MAX_PREFIX_LENGTH - 2}}}[a-z0-9]",
+        f"must have 3 to {MAX_PREFIX_LENGTH} lower-case letters, digits and hyphens, begin with a "
+        "letter and not end with a hyphen: -001, -002, ... are added to it",
+    ),
+]
 Password = Annotated[str, AfterValidator(validate_password)]
 InitScript = Annotated[str, Field(max_length=MAX_INIT_SCRIPT_LENGTH)]
 IpAddress = Annotated[str, AfterValidator(validate_ip_address)]

@@ -5,14 +5,13 @@ Cluster' (`update_configuration`). No page documents the update request (PUT): w
 changes in place is our reading.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from gpuform.schemas.models import InputModel, Problem, optional_field
+from gpuform.schemas.models import InputModel, Problem, optional_field, require_full_match
 from gpuform.schemas.policies.lifetime import (
     Expires,
     Idle,
@@ -38,17 +37,11 @@ from gpuform.schemas.values import UNKNOWN
 Protocol = Literal["tcp", "udp"]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
-_NAME = re.compile(r"[A-Za-z0-9-]{3,64}")
 
-
-def validate_name(text: str) -> str:
-    """Return ``text`` if a cluster name of 3 to 64 letters, digits and hyphens; else ValueError."""
-    if not _NAME.fullmatch(text):
-        raise ValueError("must have 3 to 64 letters, digits and hyphens")
-    return text
-
-
-Name = Annotated[str, AfterValidator(validate_name)]
+Name = Annotated[
+    str,
+    require_full_match(r"[A-Za-z0-9-]{3,64}", "must have 3 to 64 letters, digits and hyphens"),
+]
 
 
 class PortMappingInputs(InputModel):
