@@ -234,6 +234,7 @@ class Pipeline:
             "CI_COMMIT_SHA": self.commit,
             "CI_ENVIRONMENT_NAME": get_environment_name(job),
             **self.variables,
+            **self.config.get("variables", {}),
             **job.get("variables", {}),
             **self.project.list_variables(job, is_protected=self.is_protected),
         }
