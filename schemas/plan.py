@@ -442,6 +442,16 @@ class Plan(FrozenModel):
             unchecked=tuple(unchecked),
         )
 
+    def drop_digests(self) -> Self:
+        """Return the plan without the digests of its basis, of which only an apply has a need.
+
+        They are the largest part of a plan. Seal, key and options stay.
+        """
+        if self.basis is None:
+            return self
+        emptied: dict[str, Any] = {"state": {}, "config": {}, "program": {}, "effects": {}}
+        return self.model_copy(update={"basis": self.basis.model_copy(update=emptied)})
+
     @property
     def project_stack(self) -> str:
         """The stack with its project: PROJECT/STACK."""

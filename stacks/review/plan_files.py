@@ -268,12 +268,13 @@ def read_plan(name: str, content: bytes) -> Plan:
     return plan
 
 
-def read_plans(name: str, content: bytes) -> Plan | StacksPlan:
+def read_plans(name: str, content: bytes, *, keeps_digests: bool = True) -> Plan | StacksPlan:
     """Read the plan of one or several stacks from a file's content. Raises EngineError.
 
-    The content is a saved plan, the JSON of a preview, or its event log.
+    The content is a saved plan, the JSON of a preview, or its event log. With `keeps_digests` False
+    the plans of many stacks may lack the digests of `Plan.drop_digests`, and need less memory.
     """
-    if (stacks_plan := _read_plan_lines(content)) is not None:
+    if (stacks_plan := _read_plan_lines(content, keeps_digests=keeps_digests)) is not None:
         return stacks_plan
     *before, last = _parse_json_values(name, content, _REVIEW_HINT)
     # An event log can begin with other lines, so the last value decides.
@@ -290,7 +291,7 @@ def read_plans(name: str, content: bytes) -> Plan | StacksPlan:
     return _read_any_plan(name, document, _REVIEW_HINT)
 
 
-def _read_plan_lines(content: bytes) -> StacksPlan | None:
+def _read_plan_lines(content: bytes, *, keeps_digests: bool) -> StacksPlan | None:
     """Read a multi-stack plan in the layout of `encode_stacks_plan`, or return None for others.
 
     The plans become objects one by one: all as JSON values together would need more memory.
@@ -298,7 +299,10 @@ def _read_plan_lines(content: bytes) -> StacksPlan | None:
     try:
         lines = split_stacks_plan(iter(io.BytesIO(content)))
         head = from_json(next(lines))
-        plans = tuple(Plan.model_validate_json(line) for line in lines)
+        plans = tuple(
+            plan if keeps_digests else plan.drop_digests()
+            for plan in map(Plan.model_validate_json, lines)
+        )
         return StacksPlan.model_validate({**head, "plans": plans})
     except (ValueError, TypeError):
         return None
@@ -314,16 +318,19 @@ def read_saved_plan(name: str, content: bytes) -> Plan:
     return plan
 
 
-def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
-    """Read the saved plan of one or several stacks for a later run. Raises EngineError.
+def read_saved_plans(name: str, content: bytes, *, keeps_digests: bool = True) -> Plan | StacksPlan:
+    """Read the saved plan of one or several stacks for a later run, as `read_plans`.
 
-    The output of a preview, and a plan without its basis, are refused.
+    Raises:
+        EngineError: the content is no plan, the output of a preview, or a plan without its basis.
     """
-    *before, last = _parse_json_values(name, content, _APPLY_HINT)
-    document = _require_object(name, last, _APPLY_HINT)
-    if before or is_event(document) or is_preview(document):
-        raise PlanFileError(f"{name} is the output of a preview, not a saved plan", _APPLY_HINT)
-    saved_plan = _read_any_plan(name, document, _APPLY_HINT)
+    saved_plan: Plan | StacksPlan | None = _read_plan_lines(content, keeps_digests=keeps_digests)
+    if saved_plan is None:
+        *before, last = _parse_json_values(name, content, _APPLY_HINT)
+        document = _require_object(name, last, _APPLY_HINT)
+        if before or is_event(document) or is_preview(document):
+            raise PlanFileError(f"{name} is the output of a preview, not a saved plan", _APPLY_HINT)
+        saved_plan = _read_any_plan(name, document, _APPLY_HINT)
     plans = saved_plan.plans if isinstance(saved_plan, StacksPlan) else (saved_plan,)
     # Without its basis, a plan cannot be compared with the state before it is applied.
     if any(plan.basis is None for plan in plans):

@@ -172,7 +172,9 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     if gates is not None and gates_from is not None:
         raise click.UsageError("--gates cannot be combined with --gates-from: leave one out")
     with open_session() as session:
-        built_review = _build_review(files, gates, allow, session.environ, gates_from)
+        built_review = _build_review(
+            files, gates, allow, session.environ, gates_from, keeps_digests=form == "json"
+        )
         write_review(built_review, form, output, session)
         if to_post:
             _publish_review(built_review, session, review_flags, label=label, status=status)
@@ -194,6 +196,8 @@ def _build_review(
     allow: Sequence[str],
     environ: Mapping[str, str],
     gates_from: str | None = None,
+    *,
+    keeps_digests: bool,
 ) -> "Review":
     """Read the plans of the files, evaluate the gates, and return the review.
 
@@ -221,7 +225,7 @@ def _build_review(
     contents = [read_content(name) for name in files]
     digest = hashlib.sha256(contents[0]).hexdigest()
     read_plans_of_files = [
-        read_plans("stdin" if name == "-" else name, content)
+        read_plans("stdin" if name == "-" else name, content, keeps_digests=keeps_digests)
         for name, content in zip(files, contents, strict=True)
     ]
     (first, *others) = read_plans_of_files
@@ -370,7 +374,7 @@ def fetch_plan(
             raise click.UsageError("pass the pull request or the commit: --pull-request, --commit")
         with open_code_host(review_target, session.environ) as code_host:
             content = code_host.fetch_reviewed_plan(sha, path or output.name, job)
-        reviewed_plan = read_saved_plans("the job's artifact", content)
+        reviewed_plan = read_saved_plans("the job's artifact", content, keeps_digests=False)
         # As it is: the digest of a multi-stack plan is that of its file.
         write_private_file(output, content)
         plans = reviewed_plan.plans if isinstance(reviewed_plan, StacksPlan) else (reviewed_plan,)

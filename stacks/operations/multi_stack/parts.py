@@ -46,7 +46,7 @@ from gpuform.stacks.operations.opening.selected_stack import (
     create_passphrase_finder,
 )
 from gpuform.stacks.operations.runs.plan_file import write_private_file
-from gpuform.stacks.operations.runs.stacks_plan_file import StacksPlanFile, drop_digests
+from gpuform.stacks.operations.runs.stacks_plan_file import StacksPlanFile
 
 SCHEDULE_FILE: Final = "waves.json"
 _NAME: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
@@ -465,7 +465,7 @@ def read_all_parts(
         else:
             if not is_genuine:
                 raise _build_edited_error(folder, name)
-        return drop_digests(part.plan), digest
+        return part.plan.drop_digests(), digest
 
     # The derivation of a key takes 0.3 s, and runs beside others: OpenSSL releases Python's lock.
     with ThreadPoolExecutor(os.cpu_count()) as executor:

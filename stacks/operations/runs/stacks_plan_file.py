@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from gpuform.schemas.plan import Basis, Plan
+from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.operations.runs.plan_file import (
     PlanRefused,
@@ -118,31 +118,13 @@ class StacksPlanFile:
         Raises:
             EngineError: as `load_plan`.
         """
-        plans = tuple(drop_digests(self.load_plan(name)) for name in names)
+        plans = tuple(self.load_plan(name).drop_digests() for name in names)
         return self.outline.model_copy(update={"plans": plans})
 
     def load_all(self) -> StacksPlan:
         """Return the complete plans of all stacks. Raises EngineError, as `load_plan`."""
         plans = tuple(self.load_plan(plan.project_stack) for plan in self.outline.plans)
         return self.outline.model_copy(update={"plans": plans})
-
-
-def drop_digests(plan: Plan) -> Plan:
-    """Return the plan without the digests of its basis, which are the largest part of a plan.
-
-    Seal and options stay.
-    """
-    if plan.basis is None:
-        return plan
-    basis = Basis(
-        state={},
-        config={},
-        program={},
-        options=plan.basis.options,
-        key=plan.basis.key,
-        seal=plan.basis.seal,
-    )
-    return plan.model_copy(update={"basis": basis})
 
 
 def _read_outline(path: Path) -> tuple[str, StacksPlan, dict[str, _PlanLine]]:

@@ -41,7 +41,6 @@ from gpuform.stacks.operations.multi_stack.parts import (
     seal_part_fields,
 )
 from gpuform.stacks.operations.multi_stack.stack_process import TaskResult, unpack_outputs
-from gpuform.stacks.operations.runs.stacks_plan_file import drop_digests
 
 NAMES = ("network/dev", "training/dev")
 SECRET = "planted-3f9a1c"
@@ -210,7 +209,7 @@ def test_joined_parts_are_the_plans_of_all_stacks(planned: PlannedFolder) -> Non
     for name, result in joined.results.items():
         plan = planned.parts.read_part(name).plan
         assert joined.load_plan(name) == plan
-        assert result.plan == drop_digests(plan)
+        assert result.plan == plan.drop_digests()
 
 
 def test_a_part_that_is_replaced_while_parts_are_joined_is_refused(planned: PlannedFolder) -> None:
