@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TypeVar
 
@@ -204,3 +205,8 @@ def get_value_at(timeline: Timeline[T], now: float) -> T:
 def select_past_steps(timeline: Timeline[T], now: float) -> Timeline[T]:
     """Return the steps of `timeline` that have begun at `now`; the first step in any case."""
     return [step for step in timeline if step[0] <= now] or timeline[:1]
+
+
+def format_timestamp(moment: float) -> str:
+    """Return unix seconds as most documents write times: in UTC, in whole seconds."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,13 +7,13 @@ clock. The states are those of the official provider, the durations ours: 15 min
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
 from gpuform.providers.emulator.clock import (
     Timeline,
+    format_timestamp,
     get_value_at,
     schedule_stages,
     select_past_steps,
@@ -271,11 +271,6 @@ def plan_creation(change: ChangeTiming, *, is_failing: bool) -> Timeline[str]:
     """
     stages = _FAILURE_STAGES if is_failing else _CREATION_STAGES
     return schedule_stages(stages[:1] if change.is_stuck else stages, change.now)
-
-
-def format_timestamp(moment: float) -> str:
-    """Return unix seconds in the document's form, in whole seconds."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _list_current_and_planned(timeline: Timeline[T], now: float) -> list[T]:

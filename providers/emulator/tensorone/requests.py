@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from flask import Request
 from pydantic import BaseModel, Field, ValidationError
 
+from gpuform.providers.emulator.clock import format_timestamp
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.catalogue import (
     SMALLEST_STORAGE_GB,
@@ -26,7 +27,6 @@ from gpuform.providers.emulator.tensorone.catalogue import (
     make_invalid_field,
 )
 from gpuform.providers.emulator.tensorone.clusters import Cluster
-from gpuform.providers.emulator.tensorone.views import format_timestamp
 
 _Body = TypeVar("_Body", bound=BaseModel)
 

@@ -14,7 +14,7 @@ from flask import Blueprint, Request, Response, g, request
 from pydantic import BaseModel
 from werkzeug.http import http_date
 
-from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.clock import Clock, format_timestamp
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.routing import (
     EmulatorParts,
@@ -53,7 +53,6 @@ from gpuform.providers.emulator.tensorone.requests import (
 from gpuform.providers.emulator.tensorone.views import (
     WINDOWS,
     ClusterView,
-    format_timestamp,
     remove_member,
 )
 

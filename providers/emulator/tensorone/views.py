@@ -4,9 +4,9 @@
 are the document's own while the cluster works, and nothing while it does not.
 """
 
-from datetime import UTC, datetime
 from typing import Any
 
+from gpuform.providers.emulator.clock import format_timestamp
 from gpuform.providers.emulator.tensorone.catalogue import (
     CURRENCY,
     GPU_TYPES,
@@ -33,11 +33,6 @@ _MESSAGES = {
     "error": "Cluster has failed",
     "deleting": "Cluster is being deleted",
 }
-
-
-def format_timestamp(moment: float) -> str:
-    """Return unix seconds in the document's form, in whole seconds."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def remove_member(content: Json, path: str) -> Json:

@@ -29,11 +29,9 @@ from gpuform.providers.emulator.together.clusters import (
     Cluster,
 )
 from gpuform.providers.emulator.together.nodes import Volume, plan_creation
-from gpuform.providers.emulator.together.remediations import Remediation, Remediations
+from gpuform.providers.emulator.together.remediations import Remediations
 from gpuform.providers.emulator.together.requests import (
-    ApproveRemediation,
     CreateCluster,
-    CreateRemediation,
     CreateVolume,
     UpdateCluster,
     UpdateVolume,
@@ -144,46 +142,7 @@ class TogetherOperations:
     @property
     def remediations(self) -> Remediations:
         """Return the repairs of workers' machines, at this moment."""
-        return Remediations(self._store, self.now)
-
-    def create_remediation(
-        self, cluster_id: str, instance_id: str, remediation_id: str | None, body: CreateRemediation
-    ) -> Remediation:
-        """Begin the repair of a machine on a user's request, and return the repair.
-
-        A second request of the same id, machine and mode gets the first repair. Raises `ApiError`:
-        404 for a missing cluster or machine, 409 if another repair has the id or is open on the
-        machine.
-        """
-        cluster = self.get_cluster(cluster_id)
-        remediation, planned = self.remediations.create(cluster, instance_id, remediation_id, body)
-        self._save_cluster(planned)
-        return remediation
-
-    def approve_remediation(
-        self, remediation: Remediation, body: ApproveRemediation
-    ) -> Remediation:
-        """Begin a proposed repair, in the body's mode if any, and return the repair.
-
-        Raises `ApiError`: 404 without the cluster, 409 unless proposed, 400 for a power cycle as
-        the body's mode.
-        """
-        approved, planned = self.remediations.approve(
-            self.get_cluster(remediation.cluster_id), remediation, body
-        )
-        self._save_cluster(planned)
-        return approved
-
-    def cancel_remediation(self, remediation: Remediation) -> Remediation:
-        """Cancel a repair that is proposed or waits, and return the repair.
-
-        Raises `ApiError`: 404 without the cluster, 409 in another state.
-        """
-        cancelled, planned = self.remediations.cancel(
-            self.get_cluster(remediation.cluster_id), remediation
-        )
-        self._save_cluster(planned)
-        return cancelled
+        return Remediations(self._store, self.now, self._save_cluster)
 
     def preempt(self, cluster: Cluster) -> Cluster:
         """Remove the running preemptible nodes of the cluster; store and return the cluster.

@@ -6,6 +6,7 @@ new machine is a new worker with a name of its own: the SDK says of a power cycl
 keeps the node's identity, and of a reboot that it is in place.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 from pydantic import BaseModel
@@ -185,11 +186,12 @@ class Remediation(BaseModel, frozen=True):
 class Remediations:
     """The remediations of a store, at one moment; methods raise `ApiError`.
 
-    The documents name no codes: 409 stands for a state in which something cannot be done.
+    `save_cluster` stores a cluster that a repair changes. The documents name no codes: 409 stands
+    for a state in which something cannot be done.
     """
 
-    def __init__(self, store: Store, now: float) -> None:
-        self._store, self._now = store, now
+    def __init__(self, store: Store, now: float, save_cluster: Callable[[Cluster], None]) -> None:
+        self._store, self._now, self._save_cluster = store, now, save_cluster
 
     def list_remediations(self, cluster_id: str, instance_id: str = "") -> list[Remediation]:
         """Return the remediations of a cluster or of one machine, the newest first."""
@@ -231,12 +233,12 @@ class Remediations:
         instance_id: str,
         remediation_id: str | None,
         body: CreateRemediation,
-    ) -> tuple[Remediation, Cluster]:
-        """Begin a repair on a user's request; return the repair and the changed cluster.
+    ) -> Remediation:
+        """Begin the repair of a machine on a user's request, and return the repair.
 
-        The caller stores the cluster. A second request of the same id, machine and mode returns the
-        first repair and the cluster unchanged. Raises `ApiError`: 404 without the running machine,
-        also for a second request, 409 if another repair has the id or is open on the machine.
+        A second request of the same id, machine and mode gets the first repair. Raises `ApiError`:
+        404 without the running machine, also for a second request, 409 if another repair has the id
+        or is open on the machine.
         """
         worker = require_worker(cluster, instance_id, self._now)
         for other in self.list_remediations(cluster.cluster_id):
@@ -245,7 +247,7 @@ class Remediations:
                 instance_id,
                 body.mode,
             ):
-                return other, cluster
+                return other
             if other.id == remediation_id:
                 raise TogetherApiError(
                     409, f"remediation {remediation_id!r} exists and is another one"
@@ -265,7 +267,7 @@ class Remediations:
             requested_by="api",
             created_at=self._now,
             states=[(self._now, "PENDING")],
-            fails=self._get_planned_failure(worker.host_name),
+            fails=self._store.get(f"{_REMEDIATION_KIND}.fails", worker.host_name) or "",
         )
         return self._begin(remediation, cluster)
 
@@ -307,11 +309,10 @@ class Remediations:
 
     def approve(
         self, cluster: Cluster, remediation: Remediation, body: ApproveRemediation
-    ) -> tuple[Remediation, Cluster]:
-        """Begin a proposed repair, in the body's mode if any; return repair and changed cluster.
+    ) -> Remediation:
+        """Begin a proposed repair, in the body's mode if any, and return the repair.
 
-        The caller stores the cluster. Raises `ApiError`: 409 unless proposed, 400 for a power cycle
-        as the body's mode.
+        Raises `ApiError`: 409 unless proposed, 400 for a power cycle as the body's mode.
         """
         if body.mode == _POWER_CYCLE:
             raise TogetherApiError(400, "mode HOST_POWER_CYCLE cannot be set by an approval")
@@ -330,15 +331,16 @@ class Remediations:
         self._save(rejected)
         return rejected
 
-    def cancel(self, cluster: Cluster, remediation: Remediation) -> tuple[Remediation, Cluster]:
-        """Cancel a repair that is proposed or waits; return the repair and the changed cluster.
+    def cancel(self, cluster: Cluster, remediation: Remediation) -> Remediation:
+        """Cancel a repair that is proposed or waits, and return the repair.
 
-        The caller stores the cluster. Raises `ApiError` 409 in another state.
+        Raises `ApiError` 409 in another state.
         """
         self._require_state(remediation, PROPOSED, "PENDING")
         cancelled = remediation.set_final_state("CANCELLED", self._now)
         self._save(cancelled)
-        return cancelled, _cancel_repair(cluster, remediation)
+        self._save_cluster(_cancel_repair(cluster, remediation))
+        return cancelled
 
     def resolve(self, remediation_id: str) -> Remediation:
         """End a proposal as AUTO_RESOLVED, because its alerts have ended; return the proposal.
@@ -355,10 +357,6 @@ class Remediations:
         self._save(resolved)
         return resolved
 
-    def _get_planned_failure(self, name: str) -> str:
-        """Return the message with which a test lets requested repairs of a worker fail, or ""."""
-        return self._store.get(f"{_REMEDIATION_KIND}.fails", name) or ""
-
     def set_failure(self, name: str, message: str) -> None:
         """Let all repairs of the worker `name` requested from now on fail with `message`; "": none.
 
@@ -366,11 +364,12 @@ class Remediations:
         """
         self._store.put(f"{_REMEDIATION_KIND}.fails", name, message)
 
-    def _begin(self, remediation: Remediation, cluster: Cluster) -> tuple[Remediation, Cluster]:
-        """Store the repair with a planned run; return both objects with the run's effects."""
+    def _begin(self, remediation: Remediation, cluster: Cluster) -> Remediation:
+        """Store the repair with a planned run, and the cluster with the run's effects."""
         begun = remediation.plan_run(self._now)
         self._save(begun)
-        return begun, _plan_repair(cluster, begun, self._store)
+        self._save_cluster(_plan_repair(cluster, begun, self._store))
+        return begun
 
     def _with_review(self, remediation: Remediation, comment: str | None) -> Remediation:
         """Return a copy of the remediation with the time, reviewer and comment of a review."""

@@ -237,7 +237,9 @@ class TogetherApi(PlatformApi):
         """Begin the repair of a machine, under the query's id if any, and answer the repair."""
         body = parse_body(CreateRemediation, request.get_data())
         remediation_id = request.args.get("remediation_id")
-        remediation = operations.create_remediation(cluster_id, instance_id, remediation_id, body)
+        remediation = operations.remediations.create(
+            operations.get_cluster(cluster_id), instance_id, remediation_id, body
+        )
         return answer_json(remediation.to_json(operations.now))
 
     def _list_remediations(
@@ -291,9 +293,10 @@ class TogetherApi(PlatformApi):
         """
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         body = parse_body(ApproveRemediation, request.get_data() or b"{}")
-        return answer_json(
-            operations.approve_remediation(remediation, body).to_json(operations.now)
+        approved = operations.remediations.approve(
+            operations.get_cluster(cluster_id), remediation, body
         )
+        return answer_json(approved.to_json(operations.now))
 
     def _reject_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
@@ -315,7 +318,8 @@ class TogetherApi(PlatformApi):
         Raises `ApiError`: 404, 409 in another state.
         """
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
-        return answer_json(operations.cancel_remediation(remediation).to_json(operations.now))
+        cancelled = operations.remediations.cancel(operations.get_cluster(cluster_id), remediation)
+        return answer_json(cancelled.to_json(operations.now))
 
     def _answer_cluster(self, operations: TogetherOperations, cluster: Cluster) -> Response:
         """Answer the cluster with its volume, and with injected faults' statuses."""
