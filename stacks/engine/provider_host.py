@@ -10,7 +10,7 @@ executor call this module.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -179,10 +179,7 @@ class ProviderHost:
         """Return True if the resource tests nodes that an earlier step of the run repairs."""
         if not self._planned_repairs or not resource.custom or resource.external:
             return False
-        try:
-            lifecycle = self._find_lifecycle(resource)
-        except EngineError:
-            return False
+        lifecycle = self._find_loadable_lifecycle(resource)
         outputs, repairs = to_provider(resource.outputs), self._planned_repairs
         return lifecycle is not None and lifecycle.hooks.tests_nodes_of(outputs, repairs)
 
@@ -425,27 +422,24 @@ class ProviderHost:
 
         The number is 0 for resources of other providers, and if the provider cannot be loaded.
         """
-        try:
-            lifecycle = self._find_lifecycle(resource)
-        except EngineError:
-            return 0
+        lifecycle = self._find_loadable_lifecycle(resource)
         return lifecycle.hooks.count_gpus(to_plain(resource.inputs)) if lifecycle else 0
 
     def get_drift_outputs(self, resource: ResourceState) -> frozenset[str]:
         """Return the outputs whose change is drift; empty for resources of other providers."""
-        try:
-            lifecycle = self._find_lifecycle(resource)
-        except EngineError:
-            return frozenset()
+        lifecycle = self._find_loadable_lifecycle(resource)
         return lifecycle.drift_outputs if lifecycle else frozenset()
 
     def get_volatile_outputs(self, resource: ResourceState) -> frozenset[str] | None:
         """Return the outputs free to change by themselves; None for other providers' resources."""
-        try:
-            lifecycle = self._find_lifecycle(resource)
-        except EngineError:
-            return None
+        lifecycle = self._find_loadable_lifecycle(resource)
         return lifecycle.volatile_outputs if lifecycle else None
+
+    def _find_loadable_lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
+        """Return the lifecycle as `_find_lifecycle`, or None if its provider cannot be loaded."""
+        with suppress(EngineError):
+            return self._find_lifecycle(resource)
+        return None
 
     def _find_lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
         """Return the lifecycle of a gpuform resource, or None for any other resource.

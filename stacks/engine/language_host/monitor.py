@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, TypeVar
+from functools import partial
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import empty_pb2
@@ -61,7 +62,8 @@ from gpuform.stacks.engine.urn import (
     to_dynamic_type,
 )
 
-_Result = TypeVar("_Result")
+_FAILURES = (Stopped, StepError, GpuformError)
+"""The ways in which the declaration of a resource may fail."""
 
 
 @dataclass(slots=True)
@@ -127,12 +129,12 @@ class Monitor(ProgramMonitor):
                 self._report_error(None, error)
                 raise_unavailable()
             try:
-                return self._report_failures(
-                    declaration,
-                    lambda: self._run_and_answer(declaration, self._plan_declaration(declaration)),
-                )
-            except Ended:
-                raise_unavailable()
+                return self._run_and_answer(declaration, self._plan_declaration(declaration))
+            except _FAILURES as error:
+                try:
+                    return self._answer_failure(declaration, error)
+                except Ended:
+                    raise_unavailable()
 
     def track_work(self) -> AbstractContextManager[None]:
         """Count the context as running work, able to wait for a checkpoint."""
@@ -149,37 +151,36 @@ class Monitor(ProgramMonitor):
         if self.executor.is_stopping:
             raise Ended
 
-        def begin() -> ResourceResult | Callable[[], ResourceResult]:
+        try:
             steps = self._plan_declaration(declaration)
             if isinstance(steps, ResourceResult) or not self.executor.may_block(steps):
                 return self._run_and_answer(declaration, steps)
+        except _FAILURES as error:
+            return self._answer_failure(declaration, error)
+        return partial(self._run_planned, declaration, steps)
 
-            def run() -> ResourceResult:
-                with self.track_work():
-                    return self._run_and_answer(declaration, steps)
+    def _run_planned(self, declaration: Registration | Read, steps: list[Step]) -> ResourceResult:
+        """Run the steps as tracked work, and return the program's result.
 
-            return lambda: self._report_failures(declaration, run)
+        Failures are reported, and give a failed result. Raises Ended if the run is stopped.
+        """
+        try:
+            with self.track_work():
+                return self._run_and_answer(declaration, steps)
+        except _FAILURES as error:
+            return self._answer_failure(declaration, error)
 
-        return self._report_failures(declaration, begin)
-
-    def _report_failures(
-        self, declaration: Registration | Read, work: Callable[[], _Result]
-    ) -> _Result | ResourceResult:
-        """Return the result of `work`, or a failed result after reporting the error.
+    def _answer_failure(self, declaration: Registration | Read, error: Exception) -> ResourceResult:
+        """Report the error, unless it is reported already, and return a failed result.
 
         The program continues without the failed resource as far as possible. Raises Ended if the
         run is stopped.
         """
-        try:
-            return work()
-        except Stopped:
-            raise Ended from None
-        except StepError:
-            pass  # the executor has reported the reason
-        except GpuformError as error:
+        # The executor has reported the reason of a StepError.
+        if isinstance(error, GpuformError):
             self._report_error(declaration, error)
-        if self.executor.is_stopping:
-            raise Ended
+        if isinstance(error, Stopped) or self.executor.is_stopping:
+            raise Ended from None
         # Pulumi's result FAIL: all outputs are unknown, and the program continues.
         return ResourceResult(declaration.urn, failed=True)
 
@@ -190,25 +191,20 @@ class Monitor(ProgramMonitor):
         or a difference from the saved plan.
         """
         declaration = replace(declaration, inputs=add_file_hashes(declaration.inputs))
-        if isinstance(declaration, Read):
-            return self._plan_read(declaration)
         # As in Pulumi's engine, steps are generated one at a time: each decision may depend on the
         # earlier ones.
         with trace_span("step", "plan", declaration.urn), self._lock:
             if self._depends_on_failure(declaration):
-                if not self.preview:
+                if isinstance(declaration, Registration) and not self.preview:
                     self.generator.keep_skipped_resource(declaration)
-                return self._skip(declaration)
+                # Later declarations that depend on this one are skipped too.
+                self.executor.skip_resource(declaration.urn)
+                return ResourceResult(declaration.urn, failed=True)
             self._record_declaration(declaration)
-            return self._generate_steps(declaration)
-
-    def _plan_read(self, read: Read) -> list[Step] | ResourceResult:
-        """Return the steps of a read, or a failed result if a dependency has failed."""
-        with self._lock:
-            if {read.parent, *read.dependencies} & self.executor.failed:
-                return self._skip(read)
-            self._record_declaration(read)
-            return self.generator.generate_read_steps(read, self._get_provider_reference(read))
+            if isinstance(declaration, Registration):
+                return self._generate_steps(declaration)
+            provider = self._get_provider_reference(declaration)
+            return self.generator.generate_read_steps(declaration, provider)
 
     def _run_and_answer(
         self, declaration: Registration | Read, steps: list[Step] | ResourceResult
@@ -274,19 +270,12 @@ class Monitor(ProgramMonitor):
             self._steps[urn] = next(step for step in reversed(steps) if step.op.is_logical)
         return steps[-1].state
 
-    def _depends_on_failure(self, registration: Registration) -> bool:
+    def _depends_on_failure(self, declaration: Registration | Read) -> bool:
         """Return True if the parent or another dependency has failed or was skipped."""
-        urns = {registration.parent, registration.deleted_with, *registration.dependencies}
-        urns.update(registration.replace_with)
+        urns = {declaration.parent, *declaration.dependencies}
+        if isinstance(declaration, Registration):
+            urns.update((declaration.deleted_with, *declaration.replace_with))
         return bool(urns & self.executor.failed)
-
-    def _skip(self, declaration: Registration | Read) -> ResourceResult:
-        """Record the declaration as skipped, and return a failed result without outputs.
-
-        Later declarations that depend on a skipped one are skipped too.
-        """
-        self.executor.skip_resource(declaration.urn)
-        return ResourceResult(declaration.urn, failed=True)
 
     def _apply_rules(self, registration: Registration, step: Step) -> None:
         """Raise CheckFailed with all problems that the rules find in the registration.

@@ -34,7 +34,6 @@ from gpuform.stacks.engine.state import (
     JournalError,
     Manifest,
     ReadableLog,
-    RecoveredState,
     ResourceState,
     Snapshot,
     StateError,
@@ -47,6 +46,7 @@ from gpuform.stacks.engine.store import (
     SEALED,
     Backend,
     DamagedFile,
+    SealedState,
     SegmentLog,
     UnsavedFile,
     UnsavedSegment,
@@ -344,14 +344,14 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
         if unsaved_segments and isinstance(log, SegmentLog)
         else None
     )
-    recovered = _apply_journal(backend, project, stack, log if joined_log is None else joined_log)
-    if joined_log is None or recovered.orphaned_journals:
+    sealed = _apply_journal(backend, project, stack, log if joined_log is None else joined_log)
+    if joined_log is None or sealed.orphaned_journals:
         _reject_lost_objects(backend, project, stack, unsaved_segments, path)
     # The next run recovers the objects of orphaned journals.
-    if not recovered.orphaned_journals:
+    if not sealed.orphaned_journals:
         log.remove()
     unsaved.remove()
-    return recovered.changes
+    return sealed.recovered
 
 
 def _join_journal(
@@ -390,18 +390,16 @@ def _reject_lost_objects(
         raise
 
 
-def _apply_journal(backend: Backend, project: str, stack: str, log: ReadableLog) -> RecoveredState:
-    """Write the journal's changes into the checkpoint, and return what was recovered.
+def _apply_journal(backend: Backend, project: str, stack: str, log: ReadableLog) -> SealedState:
+    """Write the journal's changes into the checkpoint, and return the state with them.
 
     Raises EngineError without such a stack, or if the result breaks an integrity rule.
     """
-    data = backend.read(project, stack)
-    if data is None:
-        raise EngineError(f"no stack named '{stack}' in {backend.url}")
-    snapshot = Snapshot.from_json(load_checkpoint(data), SEALED)
-    done = journal.recover(log, data, snapshot, SEALED)
-    if done.changes:
-        recovered = replace(done.snapshot, manifest=Manifest())
+    sealed = read_sealed(backend, project, stack, log)
+    if sealed.fault is not None:
+        raise sealed.fault
+    if sealed.recovered:
+        recovered = replace(sealed.snapshot, manifest=Manifest())
         edits.check(recovered)
         backend.write(project, stack, recovered.to_json(SEALED))
-    return done
+    return sealed

@@ -18,6 +18,7 @@ from gpuform.stacks.engine.state import (
     IntegrityError,
     JournalError,
     OrphanedJournal,
+    ReadableLog,
     ResourceState,
     Snapshot,
     StateError,
@@ -75,24 +76,29 @@ class SealedState:
         return describe_orphaned_journals(where, self.snapshot, self.orphaned_journals)
 
 
-def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
+def read_sealed(
+    backend: Backend, project: str, stack: str, log: ReadableLog | None = None
+) -> SealedState:
     """Read the state of a stack, secrets encrypted, without checking the integrity rules.
 
-    The changes of an interrupted run's journal are applied; a journal that cannot be read is the
-    result's `fault`, and its state that of the checkpoint.
+    The changes of an interrupted run's journal are applied, from `log` instead of the stack's own
+    if given; a journal that cannot be read is the result's `fault`, and its state that of the
+    checkpoint.
 
     Raises:
         BackendError: the checkpoint cannot be read.
         StateError: the checkpoint is not Pulumi's format.
         EngineError: the stack does not exist.
     """
-    sealed = _find_sealed(backend, project, stack)
+    sealed = _find_sealed(backend, project, stack, log)
     if sealed is None:
         raise EngineError(f"no stack named '{stack}' in {backend.url}")
     return sealed
 
 
-def _find_sealed(backend: Backend, project: str, stack: str) -> SealedState | None:
+def _find_sealed(
+    backend: Backend, project: str, stack: str, log: ReadableLog | None = None
+) -> SealedState | None:
     """Read the state of a stack as `read_sealed`, or return None if there is no such stack."""
     data = backend.read(project, stack)
     if data is None:
@@ -100,9 +106,8 @@ def _find_sealed(backend: Backend, project: str, stack: str) -> SealedState | No
     checkpoint = load_checkpoint(data)
     snapshot = Snapshot.from_json(checkpoint, SEALED)
     try:
-        recovered_state = journal.recover(
-            backend.open_journal(project, stack), data, snapshot, SEALED
-        )
+        log = backend.open_journal(project, stack) if log is None else log
+        recovered_state = journal.recover(log, data, snapshot, SEALED)
     except JournalError as error:
         return SealedState(data, snapshot, fault=error)
     return SealedState(
