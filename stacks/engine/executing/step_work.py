@@ -15,6 +15,7 @@ from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.errors import EngineError
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.stacks.engine.executing.builtin_resources import StackReferences
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.provider_host import Created, ProviderHost
@@ -82,8 +83,7 @@ class StepApplier:
                 exist.
         """
         new, old = step.new, step.old
-        self._predict_removed_nodes(step)
-        objects_of_others = self._find_objects_of_others(step)
+        objects_of_others = self._predict_removals(step)
         if new is None:
             if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not step.is_forget_only:
                 deleted_entry = _require_old(step)
@@ -105,43 +105,33 @@ class StepApplier:
             new.outputs = dict(new.inputs) if new.custom else {}
         new.outputs = _mark_secret_outputs(new)
 
-    def _predict_removed_nodes(self, step: Step) -> None:
-        """Add removed nodes and their jobs to the planned change of an update or removal.
+    def _predict_removals(self, step: Step) -> Sequence[str]:
+        """Add nodes that the step removes, and others' objects in them, to the planned change.
 
-        The change stays as it is if the nodes are unknown, or if the step only forgets the object.
+        Return the names of objects of others inside the object that the step removes. Nothing is
+        added if the nodes are unknown, or if the step only forgets the object.
         """
         old, new, change = step.old, step.new, step.change
-        if old is None or change is None or step.is_forget_only or not old.custom or old.external:
-            return
-        if step.op is Op.UPDATE and new is not None:
+        if old is None or step.is_forget_only or not old.custom or old.external:
+            return ()
+        removed_nodes: RemovedNodes | None = None
+        objects_of_others: tuple[str, ...] = ()
+        if step.op is Op.UPDATE and new is not None and change is not None:
             removed_nodes = self.host.predict_removed_nodes(
                 old.urn, old.id, old.outputs, new.inputs, new.provider
             )
         elif step.op in _REMOVAL_VERBS and not old.pending_replacement:
-            removal_verb = _REMOVAL_VERBS[step.op]
-            removed_nodes = self.host.predict_nodes_removed_with_object(
-                old.urn, old.id, old.outputs, removal_verb, old.provider
+            if change is not None:
+                removed_nodes = self.host.predict_nodes_removed_with_object(
+                    old.urn, old.id, old.outputs, _REMOVAL_VERBS[step.op], old.provider
+                )
+            objects_of_others = tuple(
+                self.host.find_foreign_objects(old.urn, old.id, old.outputs, old.provider)
             )
-        else:
-            return
-        if removed_nodes is not None:
-            step.change = change.model_copy(update={"leaving": removed_nodes})
-
-    def _find_objects_of_others(self, step: Step) -> Sequence[str]:
-        """Return the names of others' objects inside the object removed by the step.
-
-        The names are added to the planned change. Empty for a step that removes no object.
-        """
-        old, change = step.old, step.change
-        if old is None or step.is_forget_only or not old.custom or old.external:
-            return ()
-        if step.op not in _REMOVAL_VERBS or old.pending_replacement:
-            return ()
-        objects_of_others = self.host.find_foreign_objects(
-            old.urn, old.id, old.outputs, old.provider
-        )
-        if objects_of_others and change is not None:
-            step.change = change.model_copy(update={"others": tuple(objects_of_others)})
+        found = {"leaving": removed_nodes, "others": objects_of_others}
+        removals = {name: part for name, part in found.items() if part not in (None, ())}
+        if change is not None and removals:
+            step.change = change.model_copy(update=removals)
         return objects_of_others
 
     def _keep_unchanged(self, step: Step) -> list[str]:

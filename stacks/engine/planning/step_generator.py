@@ -241,6 +241,11 @@ class StepGenerator:
         """URNs that the delete phase must not delete: declared resources and their dependencies."""
         return self.declared_urns | self._needed_urns
 
+    @property
+    def _planned_urns(self) -> set[str]:
+        """URNs of entries that this run has planned: no dependents of others any more."""
+        return {*self._handled_urns, *self._dependent_keys}
+
     def compare_dependents(self, targets: Collection[str]) -> None:
         """Ask providers to compare the dependents of the targets of a deletion.
 
@@ -248,8 +253,7 @@ class StepGenerator:
         provider is reported for its URN.
         """
         entries = (entry for entry in self.base if entry.urn in targets)
-        spared = {*self._handled_urns, *self._dependent_keys}
-        for urn, error in self._dependents.find_incomparable_roots(entries, spared):
+        for urn, error in self._dependents.find_incomparable_roots(entries, self._planned_urns):
             self.report_error(urn, error)
 
     def list_remaining_entries(self) -> list[ResourceState]:
@@ -554,9 +558,7 @@ class StepGenerator:
         """Raise EngineError if a replacement would also replace a dependent outside the targets."""
         if not self.selection.is_limited:
             return
-        for dependent in self._dependents.find_dependents(
-            root, {*self._handled_urns, *self._dependent_keys}
-        ):
+        for dependent in self._dependents.find_dependents(root, self._planned_urns):
             if not self.selected.includes(dependent.resource):
                 raise EngineError(
                     f"{root.urn} cannot be replaced alone: {name_of(dependent.resource.urn)} "
@@ -570,8 +572,7 @@ class StepGenerator:
         The deletions are recorded, so that the registrations of the dependents create them again.
         Raises EngineError if a dependent is protected.
         """
-        spared = {*self._handled_urns, *self._dependent_keys}
-        replacements = self._dependents.find_dependents(root, spared)
+        replacements = self._dependents.find_dependents(root, self._planned_urns)
         dependents = [
             dependent
             for dependent in replacements
