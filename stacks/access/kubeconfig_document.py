@@ -64,6 +64,12 @@ class KubeconfigDocument:
                 entries[name] = entry if isinstance(entry, dict) else {}
         return entries
 
+    def find_labels(self) -> dict[str, "ClusterLabel"]:
+        """Return the labels of the contexts written by gpuform, by the context's name."""
+        contexts = self.get_entries("contexts").items()
+        labels = ((name, ClusterLabel.from_entry(entry)) for name, entry in contexts)
+        return {name: label for name, label in labels if label is not None}
+
     def find_line(self, section: str, name: str) -> int:
         """Return the line of an entry, counted from 1."""
         return int(self._source.find_entry(section, name)[1].start_mark.line) + 1

@@ -82,13 +82,6 @@ class CredentialOptions:
     replace_foreign: bool = False
 
 
-def find_labels(content: str, file_label: str) -> dict[str, ClusterLabel]:
-    """Return the labels of the contexts written by gpuform, by the context's name."""
-    contexts = KubeconfigDocument(content, file_label).get_entries("contexts")
-    labels = {name: ClusterLabel.from_entry(entry) for name, entry in contexts.items()}
-    return {name: label for name, label in labels.items() if label is not None}
-
-
 def add_credentials(
     content: str, file_label: str, credentials: Iterable[Credential], options: CredentialOptions
 ) -> str:
@@ -112,14 +105,14 @@ def remove_contexts(
     chosen, all of them are removed. If the current context is removed, the context that was current
     before becomes current again.
     """
-    labels = find_labels(content, file_label)
+    document = KubeconfigDocument(content, file_label)
+    labels = document.find_labels()
     removed = {name: label for name, label in labels.items() if should_remove(name, label)}
     if not removed:
         return content
     former_values: FormerValues = {}
     for label in removed.values():
         former_values = {**label.former_values, **former_values}
-    document = KubeconfigDocument(content, file_label)
     current_context = document.current_context
     for section in SECTIONS:
         for name, entry in document.get_entries(section).items():
@@ -143,8 +136,10 @@ def _add_credential(
     ):
         return content
     label = credential.label
-    current_label = find_labels(content, file_label).get(document.current_context)
-    former_label = _find_label(document, credential)
+    labels = document.find_labels()
+    current_label = labels.get(document.current_context)
+    former_labels = (it for it in labels.values() if it.is_same_cluster(label))
+    former_label = next(former_labels, label)
     content = remove_contexts(
         content, file_label, lambda _name, other: other.is_same_cluster(label)
     )
@@ -155,7 +150,7 @@ def _add_credential(
     keys = [*SECTIONS, *([CURRENT_CONTEXT] if is_used else []), *(HEADER if is_new else [])]
     known_values = {
         key: former_value
-        for key, former_value in (former_label or label).former_values.items()
+        for key, former_value in former_label.former_values.items()
         if key != CURRENT_CONTEXT
     }
     labels_by_section = {
@@ -188,23 +183,15 @@ def _is_up_to_date(document: KubeconfigDocument, credential: Credential) -> bool
 
 def _keep_namespace(document: KubeconfigDocument, credential: Credential) -> Credential:
     """Return the credential with the user's namespace, unless the platform sets one."""
-    namespace = {}
-    for entry in document.get_entries("contexts").values():
-        label = ClusterLabel.from_entry(entry)
-        if label is not None and label.is_same_cluster(credential.label) and "namespace" in entry:
+    namespace, entries = {}, document.get_entries("contexts")
+    for name, label in document.find_labels().items():
+        if label.is_same_cluster(credential.label) and "namespace" in entries[name]:
             # `kubectl config set-context --namespace` is the user's choice and survives new
             # credentials.
-            namespace = {"namespace": entry["namespace"]}
+            namespace = {"namespace": entries[name]["namespace"]}
     context = {**namespace, **credential.content_by_section["contexts"]}
     contents = {**credential.content_by_section, "contexts": context}
     return replace(credential, content_by_section=contents)
-
-
-def _find_label(document: KubeconfigDocument, credential: Credential) -> ClusterLabel | None:
-    labels = (ClusterLabel.from_entry(entry) for entry in document.get_entries("contexts").values())
-    return next(
-        (label for label in labels if label and label.is_same_cluster(credential.label)), None
-    )
 
 
 def _remove_same_names(
@@ -284,12 +271,9 @@ class KubeconfigFiles:
     @classmethod
     def from_environment(cls, file: Path | None, environ: Mapping[str, str]) -> Self:
         """Return the file `file`, else the files of KUBECONFIG, else ~/.kube/config."""
-        listed_paths = [
-            Path(listed_path)
-            for listed_path in environ.get("KUBECONFIG", "").split(os.pathsep)
-            # kubectl ignores empty parts of KUBECONFIG as well.
-            if listed_path
-        ]
+        # kubectl ignores empty parts of KUBECONFIG as well.
+        parts = filter(None, environ.get("KUBECONFIG", "").split(os.pathsep))
+        listed_paths = list(map(Path, parts))
         paths = [file] if file else listed_paths or [Path.home() / ".kube" / "config"]
         # KUBECONFIG may list a file twice.
         return cls([UserFile(path, "the kubeconfig") for path in dict.fromkeys(paths)])
@@ -300,12 +284,13 @@ class KubeconfigFiles:
         seen_names: set[str] = set()
         for file in self.files:
             document = self._parse(file)
-            for name, entry in document.get_entries("contexts").items():
-                label = ClusterLabel.from_entry(entry)
-                # kubectl reads an entry only from the first file that has its name.
-                if label is not None and name not in seen_names:
-                    labels.setdefault(name, label)
-                seen_names.add(name)
+            # kubectl reads an entry only from the first file that has its name.
+            labels |= {
+                name: label
+                for name, label in document.find_labels().items()
+                if name not in seen_names
+            }
+            seen_names.update(document.get_entries("contexts"))
         return labels
 
     def add_credentials(
@@ -356,15 +341,14 @@ class KubeconfigFiles:
         """Remove the chosen contexts written by gpuform, and return the changes."""
         changes = []
         for file in self.files:
-            file_label, content = str(file.path), file.read()
             # A damaged file without the extension's name holds no context of gpuform.
-            labels = find_labels(content, file_label) if EXTENSION_NAME in content else {}
+            labels = self._parse(file).find_labels() if EXTENSION_NAME in file.read() else {}
             removed_names = [name for name, label in labels.items() if should_remove(name, label)]
             if removed_names:
-                change = partial(
-                    remove_contexts, file_label=file_label, should_remove=should_remove
+                file_label = str(file.path)
+                file.update(
+                    partial(remove_contexts, file_label=file_label, should_remove=should_remove)
                 )
-                file.update(change)
                 changes += [ContextChange(name, file.path, changed=True) for name in removed_names]
         return changes
 
@@ -375,7 +359,7 @@ class KubeconfigFiles:
         the last file.
         """
         for file in self.files:
-            labels = find_labels(file.read(), str(file.path)).values()
+            labels = self._parse(file).find_labels().values()
             if any(label.is_same_cluster(credential.label) for label in labels):
                 return file
         return next((file for file in self.files if file.path.exists()), self.files[-1])

@@ -175,11 +175,10 @@ class ArgumentConverter:
             else:
                 code = strip_interpolation(str(raw))
                 nested_object = self.attributes.get(name) or {}
-                members = {member: f"${{{code}.{member}}}" for member in nested_object}
                 resolvable = {
                     member: path
-                    for member, path in members.items()
-                    if self.resolver.can_resolve(path)
+                    for member in nested_object
+                    if self.resolver.can_resolve(path := f"${{{code}.{member}}}")
                 }
                 # The state also has members that the provider computes.
                 if resolvable:

@@ -42,9 +42,8 @@ class TerraformBlock:
         """
         # The parsed body has no line numbers, so the argument is searched in the text below the
         # block's header.
-        for number, line in enumerate(
-            self.lines[self.position.line - 1 :], start=self.position.line
-        ):
+        first = self.position.line
+        for number, line in enumerate(self.lines[first - 1 :], start=first):
             if re.match(rf'\s*{re.escape(argument)}(\s+"[^"]*")*\s*[={{]', line):
                 return SourcePosition(self.position.file, number)
         return self.position
@@ -224,8 +223,7 @@ def _read_instances(path: Path) -> Iterator[ResourceInstance]:
         )
     try:
         state = json.loads(_read_text(path))
-        if state.get("version") != _STATE_VERSION:
-            version = state.get("version")
+        if (version := state.get("version")) != _STATE_VERSION:
             raise TerraformNotRead(
                 f"{path} has version {version}; gpuform reads version {_STATE_VERSION}"
             )

@@ -51,11 +51,9 @@ def inline_modules(files: TerraformFiles, folder: Path) -> "list[ModuleInstance]
         if module_folder.resolve() in {Path(place.file).parent.resolve() for place in including}:
             raise TerraformNotRead(f"{block.position}: this module includes itself")
         own_position = block.position._replace(included=())
+        included = (own_position, *including[1:])
         module_blocks = [
-            replace(
-                inner,
-                position=inner.position._replace(included=(own_position, *including[1:])),
-            )
+            replace(inner, position=inner.position._replace(included=included))
             for inner in read_blocks(module_folder)
         ]
         for key in _list_keys(files, block):
@@ -77,9 +75,10 @@ def apply_moves(files: TerraformFiles) -> None:
                 continue
             # Without a key, the block moves all instances of the resource.
             if old[3] is None or old[3] == instance.key:
-                key = instance.key if old[3] is None and new[3] is None else new[3]
+                module, type_, name, key = new
+                key = instance.key if old[3] is None and key is None else key
                 files.instances[at] = replace(
-                    instance, module=new[0], type=new[1], name=new[2], key=key
+                    instance, module=module, type=type_, name=name, key=key
                 )
 
 
@@ -172,14 +171,8 @@ class ModuleInstance:
         """Return an argument of the module with the instance's `each` and `count.index`."""
         if self.key is None:
             return raw
-        literals = {r"each\.key": self.key, r"count\.index": self.key}
-        raw = _replace_in(
-            raw,
-            [
-                (re.compile(rf"(?<![\w.]){name}(?![\w-])"), str(to_hcl_literal(value)))
-                for name, value in literals.items()
-            ],
-        )
+        pattern = re.compile(r"(?<![\w.])(each\.key|count\.index)(?![\w-])")
+        raw = _replace_in(raw, [(pattern, str(to_hcl_literal(self.key)))])
         for_each = self.block.body.get("for_each")
         if for_each is None or "each.value" not in str(raw):
             return raw
@@ -212,22 +205,19 @@ class ModuleInstance:
     def _rewrite(self, raw: Any) -> Any:
         """Return an expression of the module with the names that its references have outside."""
         patterns = [
-            (re.compile(r"(?<![\w.])var\.(?=[A-Za-z_])"), f"local.{self.prefix}-var-"),
+            # `var.` becomes `local.`, which must not be renamed a second time.
             (re.compile(r"(?<![\w.-])local\.(?=[A-Za-z_])"), f"local.{self.prefix}-local-"),
+            (re.compile(r"(?<![\w.])var\.(?=[A-Za-z_])"), f"local.{self.prefix}-var-"),
         ]
         for block in self.blocks:
             *types, name = block.labels or ("",)
             root = {"resource": "", "data": "data.", "module": "module"}.get(block.type)
             if root is not None and name:
                 path = root + ".".join(types)
-                patterns.append(
-                    (
-                        re.compile(rf"(?<![\w.-]){re.escape(path)}\.{re.escape(name)}(?![\w-])"),
-                        f"{path}.{self.prefix}-{name}",
-                    )
-                )
-        # `var.` becomes `local.`, which must not be renamed a second time.
-        return _replace_in(raw, [patterns[1], patterns[0], *patterns[2:]])
+                address = rf"{re.escape(path)}\.{re.escape(name)}"
+                pattern = re.compile(rf"(?<![\w.-]){address}(?![\w-])")
+                patterns.append((pattern, f"{path}.{self.prefix}-{name}"))
+        return _replace_in(raw, patterns)
 
     def _rewrite_outputs(self, block: TerraformBlock) -> TerraformBlock:
         """Return a block of the module around, with references to outputs as locals."""
@@ -243,11 +233,8 @@ class ModuleInstance:
     def _rename_instance(self, instance: ResourceInstance) -> ResourceInstance:
         """Return an instance of the state, with another name if it is in this module."""
         step = _MODULE_STEP.match(instance.module)
-        if (
-            step is None
-            or step["name"] != self.block.labels[0]
-            or _parse_key(step["key"]) != self.key
-        ):
+        own = (self.block.labels[0], self.key)
+        if step is None or (step["name"], _parse_key(step["key"])) != own:
             return instance
         inner = instance.module[step.end() :]
         if not inner:

@@ -53,12 +53,9 @@ def convert_gpu_cluster_value(name: str, value: Any) -> Any:
         return _convert_shared_volume(value)
     if name not in REWORDED_PROPERTIES or not isinstance(value, str):
         return value
-    words_joined = value.replace("-", "_")
-    return (
-        words_joined.upper()
-        if name == "gpu_type"
-        else _BILLING_TYPES.get(words_joined.lower(), words_joined.upper())
-    )
+    words = value.replace("-", "_")
+    billing_type = _BILLING_TYPES.get(words.lower()) if name == "billing_type" else None
+    return billing_type or words.upper()
 
 
 def complete_gpu_cluster(
@@ -163,14 +160,12 @@ def _build_pool_id(
     The parts are vendor pool, fabric and prefix. The state's come first: a declared part may be a
     reference.
     """
-    fabric = get_fabric_details(attributes)
+    prefix = _find_node_name_prefix(attributes)
+    observed = {**get_fabric_details(attributes), "gpu_node_name_prefix": prefix}
     parts = [
-        fabric.get(name) or declared_properties.get(name)
-        for name in ("node_pool_id", "cluster_fabric_name")
+        observed.get(name) or declared_properties.get(name)
+        for name in ("node_pool_id", "cluster_fabric_name", "gpu_node_name_prefix")
     ]
-    parts.append(
-        _find_node_name_prefix(attributes) or declared_properties.get("gpu_node_name_prefix")
-    )
     return "/".join(map(str, parts)) if all(isinstance(part, str) for part in parts) else None
 
 
@@ -226,10 +221,8 @@ def _get_settings(server: Mapping[str, Any]) -> Mapping[str, Any]:
     RUNNING needs no declaration, and other states cannot be declared. Version 4 of the provider has
     no zones.
     """
-    settings = {"zone": server.get("zone"), "state": server.get("state")}
-    if settings["state"] != "STOPPED":
-        del settings["state"]
-    return {name: value for name, value in settings.items() if value}
+    settings = {"zone": server["zone"]} if server.get("zone") else {}
+    return {**settings, "state": "STOPPED"} if server.get("state") == "STOPPED" else settings
 
 
 def _get_common_settings(servers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -412,43 +405,30 @@ def correct_case(properties: dict[str, Value], model: type[InputModel]) -> dict[
 
     Terraform's provider accepts choices in any case.
     """
-    refused_names = {
-        problem.path for problem in validate_inputs(model, _to_checkable_inputs(properties))[1]
-    }
-    uppercase_properties = {
+    refused = _find_refused(properties, model)
+    in_capitals = {
         name: value.upper()
         for name, value in properties.items()
-        if name in refused_names and isinstance(value, str)
+        if isinstance(value, str) and name in refused
     }
     # A text that is refused in capitals as well is another mistake: the message about it must show
     # the user's own spelling.
-    still_refused_names = {
-        problem.path
-        for problem in validate_inputs(
-            model, _to_checkable_inputs({**properties, **uppercase_properties})
-        )[1]
+    still_refused = _find_refused({**properties, **in_capitals}, model)
+    accepted = {name: in_capitals[name] for name in in_capitals if name not in still_refused}
+    return {**properties, **accepted}
+
+
+def _find_refused(properties: Mapping[str, Value], model: type[InputModel]) -> set[str]:
+    """Return the names of properties with wrong values; references count as right."""
+    # A reference has no value before the run, and the rules accept UNKNOWN in place of any value.
+    inputs = {
+        name: UNKNOWN if isinstance(value, Reference | InterpolatedText) else value
+        for name, value in properties.items()
     }
-    return {
-        **properties,
-        **{
-            name: value
-            for name, value in uppercase_properties.items()
-            if name not in still_refused_names
-        },
-    }
+    return {problem.path for problem in validate_inputs(model, inputs)[1]}
 
 
 def is_plain(value: Value) -> bool:
     """Return whether the value has no references: neither to resources nor to configuration."""
     references = Reference | InterpolatedText
     return not any(isinstance(leaf, references) for leaf in iterate_leaves(value))
-
-
-def _to_checkable_inputs(properties: Mapping[str, Value]) -> dict[str, Any]:
-    """Return the properties with UNKNOWN in the place of references."""
-    return {
-        # A reference has no value before the run, and the rules accept UNKNOWN in place of any
-        # value.
-        name: UNKNOWN if isinstance(value, Reference | InterpolatedText) else value
-        for name, value in properties.items()
-    }

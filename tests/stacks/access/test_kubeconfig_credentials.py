@@ -23,7 +23,6 @@ from gpuform.stacks.access.kubeconfig_editing import SECTIONS
 from gpuform.stacks.access.kubeconfig_files import (
     CredentialOptions,
     add_credentials,
-    find_labels,
     remove_contexts,
 )
 
@@ -80,7 +79,7 @@ def test_removing_added_credentials_restores_every_byte_of_many_more_files(
 
 def assert_edits_are_undone(kubeconfig: str, names: list[str], make_current: bool) -> None:
     edited = add_contexts(kubeconfig, *names, make_current=make_current)
-    assert set(find_labels(edited, "f")) == set(names)
+    assert set(KubeconfigDocument(edited, "f").find_labels()) == set(names)
     assert add_contexts(edited, *names, make_current=make_current) == edited or make_current
     before, after = parse_kubeconfig(kubeconfig), parse_kubeconfig(edited)
     for section in SECTIONS:
@@ -166,7 +165,9 @@ def test_a_replaced_cluster_takes_the_place_of_the_old_one() -> None:
     new = add_credentials(
         kubeconfig, "f", [build_credential("training", id_="new")], CredentialOptions()
     )
-    assert {name: label.id for name, label in find_labels(new, "f").items()} == {"training": "new"}
+    assert {
+        name: label.id for name, label in KubeconfigDocument(new, "f").find_labels().items()
+    } == {"training": "new"}
     assert remove_named_contexts(new, "training") == HEAD
 
 
@@ -241,7 +242,7 @@ def test_labels_survive_a_rewrite_by_kubectl(tmp_path: Path) -> None:
     file.write_text(add_contexts("", "training"))
     read_with_kubectl(file, args=("set-context", "mine", "--cluster=x"))
     rewritten = file.read_text()
-    assert list(find_labels(rewritten, "f")) == ["training"]
+    assert list(KubeconfigDocument(rewritten, "f").find_labels()) == ["training"]
     assert add_contexts(rewritten, "training") == rewritten
     remaining = parse_kubeconfig(remove_named_contexts(rewritten, "training"))
     assert [entry["name"] for entry in remaining["contexts"]] == ["mine"]

@@ -11,7 +11,7 @@ from processes.limits import LAST_RESORT
 
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.access import user_file
-from gpuform.stacks.access.kubeconfig_files import find_labels
+from gpuform.stacks.access.kubeconfig_document import KubeconfigDocument
 from gpuform.stacks.access.user_file import UserFile
 
 posix = pytest.mark.skipif(os.name == "nt", reason="modes and links are POSIX's")
@@ -176,7 +176,7 @@ def test_concurrent_writers_lose_no_entries(tmp_path: Path) -> None:
     writers = [start_writer(file, name, 4) for name in ("a", "b", "c")]
     assert [process.wait(LAST_RESORT) for process in writers] == [0, 0, 0]
     expected = {f"{name}-{n}" for name in "abc" for n in range(4)}
-    assert set(find_labels(file.read_text(), "f")) == expected
+    assert set(KubeconfigDocument(file.read_text(), "f").find_labels()) == expected
     assert list(tmp_path.iterdir()) == [file]
     for process in writers:
         assert process.stdout is not None
@@ -199,11 +199,11 @@ def test_a_killed_writer_leaves_a_complete_file_and_a_lock_that_is_taken_over(
         reported |= {line.strip() for line in killed.stdout}
         killed.wait()
         killed.stdout.close()
-        assert reported <= set(find_labels(file.read_text(), "f"))
+        assert reported <= set(KubeconfigDocument(file.read_text(), "f").find_labels())
     assert file.read_text().endswith("# mine\n")
     last = start_writer(file, "last", 1)
     assert last.wait(LAST_RESORT) == 0
     assert last.stdout is not None
     last.stdout.close()
-    assert "last-0" in find_labels(file.read_text(), "f")
+    assert "last-0" in KubeconfigDocument(file.read_text(), "f").find_labels()
     assert not (tmp_path / "config.lock").exists()
