@@ -464,6 +464,7 @@ def list_stacks_checklist(
     noun = "secret" if is_github else "secret variable"
     reading_scope, writing_scope = "secrets of these two", "secrets of the next ones"
     shared = "PULUMI_CONFIG_PASSPHRASE"
+    planning = "people approve its jobs, unless all who push may read all secrets"
     if not is_github:
         # A job of any branch may name any environment of GitLab's.
         reading_scope = (
@@ -471,6 +472,11 @@ def list_stacks_checklist(
         )
         writing_scope = "masked, protected variables with the scope of the next ones"
         shared = "PULUMI_CONFIG_PASSPHRASE, GITLAB_TOKEN"
+        # GitLab asks for approvals of deployments, and a job may say that it is none.
+        planning = (
+            "only people who may read all secrets are allowed to deploy; approvals alone do not "
+            "stop a job with `action: access`"
+        )
     read_only_keys = ", ".join(list_read_only_keys(settings.clouds))
     applying = [
         f"environment {environment.name}: only the branch {branch} may use it; "
@@ -479,7 +485,7 @@ def list_stacks_checklist(
     ]
     identities = list_identity_items(settings, [environment.name for environment in environments])
     text = f"""\
-environment {PLAN_ENVIRONMENT}: people approve its jobs, unless all who push may read all secrets
+environment {PLAN_ENVIRONMENT}: {planning}
 environment {WATCH_ENVIRONMENT}: only the branch {branch} may use it, without an approval
 {reading_scope}: {shared}, and those you use of {read_only_keys}
 {writing_scope}: {shared}, and the same keys without _READ_ONLY

@@ -304,7 +304,7 @@ def project(tmp_path: Path, emulator: Server, request: pytest.FixtureRequest) ->
             kept[name] = MEMBER_KEY if is_reading else key
             is_protected = scope != "gpuform-plan"
             project.settings += [Variable(*it, scope, is_protected) for it in kept.items()]
-        project.unapproved = {"gpuform-plan"}
+        project.denied = {"gpuform-plan"}
         own = project.list_variables({"environment": "gpuform-dev"}, is_protected=True)
         assert project.run_script("gpuform stack init --all", root, own) == 0, project.output
         commit_all(root, "Begin")
@@ -312,9 +312,13 @@ def project(tmp_path: Path, emulator: Server, request: pytest.FixtureRequest) ->
 
 
 def add_thieves(root: Path, file: str) -> None:
-    """Add a job for each environment, and one without any, that steals its variables."""
+    """Add a job for each environment, and one without any, that steals its variables.
+
+    None is a deployment, which people would have to approve.
+    """
     text = (root / file).read_text()
-    for name in ("", *(it for it in READING + APPLYING if it != "gpuform-plan")):
+    for name in ("", *READING, *APPLYING):
+        environment = f"environment: {{name: {name}, action: access}}" if name else ""
         text += f"""
 steal-{name or "nothing"}:
   stage: {"result" if "waves" in file else "plan"}
@@ -322,7 +326,7 @@ steal-{name or "nothing"}:
   needs: []
   before_script: []
   script: ['env >> "$HOME/stolen"']
-  {f"environment: {name}" if name else ""}
+  {environment}
 """
     (root / file).write_text(text)
 
@@ -340,10 +344,10 @@ def test_a_hostile_branch_in_a_pipeline_of_gitlab_reads_no_secret_and_passes_no_
     root, stolen = project.origin, project.work / "stolen"
     hostile = commit_attack(root)
 
-    # Nobody has approved the environment of plans: requirements run, without a secret.
+    # The author may not deploy to the environment of plans: requirements run, without a secret.
     pipeline = project.start_merge_request(hostile, "hostile")
-    assert pipeline.statuses == {"gpuform-waves": "success", "gpuform-plan-waves": "running"}
-    assert pipeline.children["gpuform-plan-waves"].statuses["gpuform-plan-1-1"] == "manual"
+    assert pipeline.statuses == {"gpuform-waves": "success", "gpuform-plan-waves": "failed"}
+    assert pipeline.children["gpuform-plan-waves"].statuses["gpuform-plan-1-1"] == "failed"
     assert "requirements [" in stolen.read_text()
     assert "program [" not in stolen.read_text()
 
@@ -355,14 +359,15 @@ def test_a_hostile_branch_in_a_pipeline_of_gitlab_reads_no_secret_and_passes_no_
     child = pipeline.children["gpuform-plan-waves"]
     for statuses in (pipeline.statuses, child.statuses):
         thieves = [status for name, status in statuses.items() if name.startswith("steal-")]
-        assert thieves == ["success"] * 4
+        assert thieves == ["success", "failed", *["success"] * 3]
     assert "PULUMI_BACKEND_URL" in stolen.read_text()
     assert not [secret for secret in list_secrets(project) if secret in stolen.read_text()]
     git(root, "checkout", "-q", hostile, "--", *files)
     restored = commit_all(root, "Restore")
 
-    # With an approval, by mistake, it sees keys that read, and the gates of the base stop it.
-    project.unapproved.clear()
+    # Started by somebody who may, by mistake, it sees keys that read, and the gates of the base
+    # stop it.
+    project.denied.clear()
     pipeline = project.start_merge_request(restored, "hostile")
     child = pipeline.children["gpuform-plan-waves"]
     assert pipeline.status == "failed"
@@ -397,13 +402,13 @@ def test_a_hostile_branch_is_stopped_in_the_one_plan_job_of_gitlab(project: GitL
     root, stolen = project.origin, project.work / "stolen"
     hostile = commit_attack(root)
     pipeline = project.start_merge_request(hostile, "hostile")
-    assert pipeline.statuses == {"gpuform-plan": "manual", "gpuform-fresh": "skipped"}
+    assert pipeline.statuses == {"gpuform-plan": "failed", "gpuform-fresh": "skipped"}
     assert not stolen.exists()
     add_thieves(root, ".gitlab-ci.yml")
     project.start_merge_request(commit_all(root, "Add jobs"), "hostile")
     assert "PULUMI_BACKEND_URL" in stolen.read_text()
     assert not [secret for secret in list_secrets(project) if secret in stolen.read_text()]
-    project.unapproved.clear()
+    project.denied.clear()
     pipeline = project.start_merge_request(hostile, "hostile")
     assert pipeline.statuses == {"gpuform-plan": "failed", "gpuform-fresh": "skipped"}
     assert "This change removes or weakens gates" in project.code_host.comments[0]["body"]

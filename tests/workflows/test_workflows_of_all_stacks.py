@@ -322,6 +322,8 @@ def test_on_gitlab_only_variables_of_plans_may_be_unprotected(root: Path) -> Non
     """A job of any branch may name any environment, as tests/workflows/test_attack.py shows."""
     settings = WorkflowSettings("gitlab", "prod", "main", Clouds())
     items = list_stacks_checklist(settings, group_by_environment(read_order(root)))
+    (planning,) = (item for item in items if item.startswith("environment gpuform-plan:"))
+    assert "only people who may read all secrets are allowed to deploy" in planning
     scopes = [item.partition(":")[0] for item in items if item.startswith("masked")]
     assert scopes == [
         "masked variables with the scope of these two, those of gpuform-watch protected",

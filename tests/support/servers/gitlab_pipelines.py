@@ -36,6 +36,8 @@ class GitLabProject(Runner):
     settings: list[Variable] = field(default_factory=list)
     started: set[str] = field(default_factory=set)
     """The manual jobs that somebody has started."""
+    denied: set[str] = field(default_factory=set)
+    """The protected environments to which whoever starts the pipelines may not deploy."""
     lost: set[str] = field(default_factory=set)
     """The jobs whose runner is lost, once."""
     pipelines: int = 0
@@ -157,8 +159,11 @@ class Pipeline:
             return "skipped"
         if self.whens[name] == "manual" and name not in self.project.started:
             return "manual"
-        if self.project.waits_for_approval(job):
+        if self.project.waits_for_approval(job) and _is_deployment(job):
             return "manual"
+        # Whatever the job does in the environment, unlike an approval.
+        if get_environment_name(job) in self.project.denied:
+            return "failed"
         if "trigger" in job:
             return self._trigger(name)
         if name in self.project.lost:
@@ -286,6 +291,13 @@ def _matches(file: str, pattern: str) -> bool:
     parts = re.split(r"(\*\*/|\*)", pattern)
     known = {"**/": "(?:.*/)?", "*": "[^/]*"}
     return bool(re.fullmatch("".join(known.get(it) or re.escape(it) for it in parts), file))
+
+
+def _is_deployment(job: Mapping[str, Any]) -> bool:
+    """Return True unless `action` says that the job only looks at its environment."""
+    environment = job["environment"]
+    action = "start" if isinstance(environment, str) else environment.get("action", "start")
+    return action in ("start", "stop")
 
 
 def _to_need(need: Any) -> dict[str, Any]:
