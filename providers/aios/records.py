@@ -48,13 +48,7 @@ def find_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
     The record may be older than the last change. A query may leave out nodes or their details: such
     a record is fetched alone.
     """
-    try:
-        record = client.get_shared_listing().read_one(cluster_id)
-        return (
-            record if _is_detailed(record) else client.get_shared_listing().read_alone(cluster_id)
-        )
-    except NotFound:
-        return None
+    return client.get_shared_listing().find_one(cluster_id, _is_detailed)
 
 
 def fetch_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:

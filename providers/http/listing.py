@@ -125,6 +125,17 @@ class Listing(Generic[T]):
             return answer.items[id_]
         return self._fetch_one_confirmed(id_, answer if answer.has_all_objects else None)
 
+    def find_one(self, id_: str, is_complete: Callable[[T], bool] = lambda _: True) -> T | None:
+        """Return one object as `read_one`, or None if the object is gone.
+
+        An object that is not complete in the shared answer is read alone.
+        """
+        try:
+            item = self.read_one(id_)
+            return item if is_complete(item) else self.read_alone(id_)
+        except NotFound:
+            return None
+
     def read_alone(self, id_: str) -> T:
         """Return one object by an own request, because a list may lack some of its fields.
 

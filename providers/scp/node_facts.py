@@ -14,7 +14,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.errors import NotFound
 from gpuform.providers.lifecycle.traits import (
     EXPIRES,
     find_text,
@@ -281,9 +280,8 @@ class SingleNode:
         In both the node is in the zone that the state has, if the state has one.
         Many readers at a time share their requests.
         """
-        try:
-            node = self._client.get_node_listing().read_one(self._id)
-        except NotFound:
+        node = self._client.get_node_listing().find_one(self._id)
+        if node is None:
             return None
         stored = self._context.stored_properties
         # Without "ready" no run has seen the node: the zone is that of a declaration to import.

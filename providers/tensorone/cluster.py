@@ -377,14 +377,13 @@ class ClusterOperations:
         A cluster in a stable status is read by an own request if the shared answer lacks parts of
         it. Raises Contradicted if the cluster's own 404 disagrees with TensorOne's list.
         """
-        try:
-            reading = self._client.cluster_listing.read_one(cluster_id)
-            if reading.cluster.status in STABLE_STATUSES and not reading.cluster.is_complete:
-                # No document says that lists have every field: read the cluster alone.
-                reading = self._client.cluster_listing.read_alone(cluster_id)
-        except NotFound:
-            return None
-        return reading
+        return self._client.cluster_listing.find_one(
+            cluster_id,
+            # No document says that lists have every field: read the cluster alone.
+            lambda reading: (
+                reading.cluster.status not in STABLE_STATUSES or reading.cluster.is_complete
+            ),
+        )
 
     def _find_fresh_cluster(
         self, context: ProviderContext, cluster_id: str

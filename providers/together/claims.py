@@ -64,12 +64,9 @@ def connect_to_kubernetes(
     Raises:
         NotReady: the cluster has no Kubernetes API yet.
     """
-    try:
-        cluster = client.get_cluster_listing().read_one(cluster_id)
-    except NotFound:
-        return None
+    cluster = client.get_cluster_listing().find_one(cluster_id)
     # its Kubernetes still answers for a while, and everything in it goes with it
-    if cluster.status == ClusterStatus.DELETING:
+    if cluster is None or cluster.status == ClusterStatus.DELETING:
         return None
     kubeconfig = decode_kube_config(cluster.kube_config.get_secret_value())
     if kubeconfig is None:
@@ -100,11 +97,9 @@ class ClusterClaims:
 
     def find(self, claim_id: KubernetesObjectId) -> Claim | None:
         """Return the claim with this id, whoever created it, or None."""
-        try:
-            raw_claim = self._kubernetes.get_shared_listing(_build_claims_path(claim_id)).read_one(
-                claim_id.name
-            )
-        except NotFound:
+        listing = self._kubernetes.get_shared_listing(_build_claims_path(claim_id))
+        raw_claim = listing.find_one(claim_id.name)
+        if raw_claim is None:
             return None
         return parse_object(Claim, raw_claim, _build_claim_path(claim_id))
 

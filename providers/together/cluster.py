@@ -545,14 +545,13 @@ class ClusterOperations:
         A ready cluster that a list shows without a kubeconfig is read alone. Raises Contradicted if
         the cluster's own 404 disagrees with Together's list.
         """
-        try:
-            cluster = self._client.get_cluster_listing(project_id).read_one(cluster_id)
-            if cluster.status in READY_CLUSTER_STATUSES and not cluster.kube_config:
-                # No document says that lists have credentials: read the cluster alone.
-                cluster = self._client.get_cluster_listing(project_id).read_alone(cluster_id)
-        except NotFound:
-            return None
-        return cluster
+        return self._client.get_cluster_listing(project_id).find_one(
+            cluster_id,
+            # No document says that lists have credentials: read the cluster alone.
+            lambda cluster: (
+                cluster.status not in READY_CLUSTER_STATUSES or bool(cluster.kube_config)
+            ),
+        )
 
     def _send_create(self, inputs: ClusterInputs) -> str:
         """Send the create request, and return the id of the new cluster.

@@ -203,10 +203,7 @@ class SharedVolumeOperations:
 
     def _find_volume(self, volume_id: str, project_id: str | None) -> wire.Volume | None:
         """Return the volume, or None if deleted."""
-        try:
-            return self._client.get_volume_listing(project_id).read_one(volume_id)
-        except NotFound:
-            return None
+        return self._client.get_volume_listing(project_id).find_one(volume_id)
 
     def _wait_until_detached(
         self, context: ProviderContext, volume_id: str, project_id: str | None, label: str

@@ -11,7 +11,6 @@ from typing import Any
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import PROPAGATION_TIME_S, SEARCH_INTERVAL_S
-from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes.ledger import NodeLedger
 from gpuform.providers.scp.nodes.planning import (
@@ -236,14 +235,9 @@ class PoolNodes:
         Raises:
             GpuformError: a lookup was not answered.
         """
-
-        def get_node(id_: str) -> wire.GpuNode | None:
-            try:
-                return self._client.get_node_listing().read_one(id_)
-            except NotFound:
-                return None
-
-        outcomes = run_in_parallel([partial(get_node, id_) for id_ in sorted(ids)])
+        outcomes = run_in_parallel(
+            [partial(self._client.get_node_listing().find_one, id_) for id_ in sorted(ids)]
+        )
         for outcome in outcomes:
             # An unanswered lookup proves nothing: its error ends the refresh.
             if isinstance(outcome, BaseException):

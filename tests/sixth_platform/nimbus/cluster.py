@@ -51,7 +51,7 @@ class ClusterOperations:
         creation = Creation(
             target,
             list_candidates,
-            exists=lambda cluster_id: self._find_cluster(cluster_id) is not None,
+            exists=lambda cluster_id: self._client.listing.find_one(cluster_id) is not None,
             attempts=[Attempt(send_create, inputs.region, sent=sent)],
             clock_ahead=lambda: self._client.clock_ahead,
         )
@@ -63,7 +63,7 @@ class ClusterOperations:
         """Wait until the cluster is running, and return the cluster."""
 
         def probe() -> PollResult[ObservedCluster]:
-            cluster = self._find_cluster(object_id)
+            cluster = self._client.listing.find_one(object_id)
             if cluster is None:
                 raise NotReady(f"cluster {object_id} no longer exists on the platform")
             return build_poll_result(cluster)
@@ -75,7 +75,7 @@ class ClusterOperations:
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedCluster | None:
         """Return the cluster as Nimbus reports it, or None if the cluster does not exist."""
-        cluster = self._find_cluster(object_id)
+        cluster = self._client.listing.find_one(object_id)
         return None if cluster is None else build_poll_result(cluster).value
 
     def update(
@@ -95,22 +95,16 @@ class ClusterOperations:
         try:
             self._client.delete_cluster(object_id)
         except NotFound as error:
-            cluster = self._find_cluster(object_id)
+            cluster = self._client.listing.find_one(object_id)
             if cluster is not None and cluster.status != "deleting":
                 raise build_contradiction_error(error, "it still exists") from None
 
         def probe() -> PollResult[object] | None:
-            cluster = self._find_cluster(object_id)
+            cluster = self._client.listing.find_one(object_id)
             return None if cluster is None else PollResult(None, cluster.status)
 
         label = f"cluster {known_inputs.get('name') or object_id}"
         wait_until_gone(context, probe, label=label, interval=self._client.poll_schedule)
-
-    def _find_cluster(self, cluster_id: str) -> Cluster | None:
-        try:
-            return self._client.listing.read_one(cluster_id)
-        except NotFound:
-            return None
 
 
 def compute_resource_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
