@@ -44,6 +44,8 @@ class GitHubPull(CodeHostModel):
 
 class GitHubRun(CodeHostModel):
     head_sha: str | None = None
+    repository_id: int | None = None
+    head_repository_id: int | None = None
 
 
 class GitHubArtifact(CodeHostModel):
@@ -131,9 +133,14 @@ class GitHub(CommentApi[GitHubComment]):
         name = f"{job}-{head}"
         path = f"{self._repository}/actions/artifacts"
         listed = self.client.get(GitHubArtifacts, path, {"name": name, "per_page": "100"})
-        # The name is anybody's to choose; the run of that commit is not.
+        # The name is anybody's to choose; the run of that commit in this repository is not. A fork
+        # may have the same commit, but its runs have no keys to plan with.
         artifacts = [
-            a for a in listed.artifacts if a.workflow_run and a.workflow_run.head_sha == head
+            artifact
+            for artifact in listed.artifacts
+            if (run := artifact.workflow_run)
+            and run.head_sha == head
+            and run.head_repository_id == run.repository_id
         ]
         available = [artifact for artifact in artifacts if not artifact.expired]
         if not available:

@@ -169,6 +169,11 @@ def test_fetch_plan_downloads_the_newest_reviewed_plan(
     fake_host.head = "a" * 40
     fake_host.add_artifact(f"gpuform-plan-{fake_host.head}", fake_host.head, b"an older one")
     fake_host.add_artifact(f"gpuform-plan-{fake_host.head}", fake_host.head, content)
+    # A run of a fork at the same commit has no keys, and what it stores is no plan.
+    of_a_fork = {"head_sha": fake_host.head, "repository_id": 1, "head_repository_id": 2}
+    fake_host.add_artifact(
+        f"gpuform-plan-{fake_host.head}", fake_host.head, b"of a fork", workflow_run=of_a_fork
+    )
     fake_host.add_artifact(
         f"gpuform-plan-{fake_host.head}", "b" * 40, b"of somebody who has chosen the name"
     )

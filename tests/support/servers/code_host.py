@@ -93,7 +93,7 @@ class FakeCodeHost:
                 "name": name,
                 "expired": False,
                 "created_at": f"2026-11-21T00:00:{len(self.artifacts):02}Z",
-                "workflow_run": {"head_sha": head},
+                "workflow_run": {"head_sha": head, "repository_id": 1, "head_repository_id": 1},
                 "packed": packed.getvalue(),
                 **more,
             }
