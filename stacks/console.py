@@ -33,7 +33,7 @@ from gpuform.stacks.topology.declarations import (
 )
 from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan, plan_topology
 from gpuform.stacks.topology.references import CheckingSource, Names, list_roots
-from gpuform.stacks.topology.run_sources import TopologyError
+from gpuform.stacks.topology.registering import TopologyError
 from gpuform.stacks.topology.scope import Scope
 from gpuform.stacks.topology_program import create_lookup_finder
 

@@ -44,8 +44,13 @@ from gpuform.stacks.topology.planning import (
     plan,
     plan_topology,
 )
-from gpuform.stacks.topology.registering import ProgramSource, register, register_resources
-from gpuform.stacks.topology.run_sources import TopologyError, evaluate_outputs
+from gpuform.stacks.topology.registering import (
+    ProgramSource,
+    TopologyError,
+    evaluate_outputs,
+    register,
+    register_resources,
+)
 from gpuform.stacks.topology.scope import ResourceValue, Scope
 
 

@@ -36,7 +36,7 @@ from gpuform.stacks.review.value_text import short_type
 from gpuform.stacks.topology.declarations import ALONE, Instance
 from gpuform.stacks.topology.files import format_path, read_files
 from gpuform.stacks.topology.planning import plan, read_plan_context
-from gpuform.stacks.topology.run_sources import TopologyError
+from gpuform.stacks.topology.registering import TopologyError
 
 DeclaredNames = set[tuple[str, str]]
 """Resources by section and name."""

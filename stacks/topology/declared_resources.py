@@ -25,7 +25,7 @@ from gpuform.stacks.document.diagnostics import DocumentDiagnostic, SourcePositi
 from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.language_host import ResourceResult
 from gpuform.stacks.engine.registration import Alias, Read, Registration, parse_timeouts
-from gpuform.stacks.topology.run_sources import TopologyError
+from gpuform.stacks.topology.registering import TopologyError
 
 _NOTHING: Final[frozenset[Any]] = frozenset()
 

@@ -42,7 +42,7 @@ from gpuform.stacks.topology.declared_resources import (
     serialize_value,
 )
 from gpuform.stacks.topology.planning import PlannedTopology
-from gpuform.stacks.topology.run_sources import (
+from gpuform.stacks.topology.registering import (
     RunSource,
     enter_instance,
     evaluate_outputs,

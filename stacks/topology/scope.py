@@ -449,6 +449,6 @@ def find_part_position(value: SourcePosition, part: str) -> SourcePosition:
 
 
 def _create_error(problem: DocumentDiagnostic) -> Exception:
-    from gpuform.stacks.topology.run_sources import TopologyError  # noqa: PLC0415 - loads Pulumi
+    from gpuform.stacks.topology.registering import TopologyError  # noqa: PLC0415 - loads Pulumi
 
     return TopologyError([problem])
