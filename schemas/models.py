@@ -50,6 +50,26 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
+_SHARED_NAMES: Final[dict[frozenset[str], set[str]]] = {}
+"""The sets of field names that models share, by their content."""
+
+
+def share_field_names(model: FrozenModel) -> None:
+    """Let a model and the models in it share their sets of field names with equal ones.
+
+    pydantic gives each model a set with the names of the fields that were set. In plans of many
+    resources these sets need more memory than the values. A frozen model never changes its set.
+    """
+    names = model.__pydantic_fields_set__
+    shared_names = _SHARED_NAMES.setdefault(frozenset(names), names)
+    if shared_names is not names:
+        object.__setattr__(model, "__pydantic_fields_set__", shared_names)
+    for value in model.__dict__.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, FrozenModel):
+                share_field_names(item)
+
+
 class InputModel(FrozenModel):
     """Base of the models of declared properties. Every field has a description."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.models import FrozenModel, optional_field
+from gpuform.schemas.models import FrozenModel, optional_field, share_field_names
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.rehearsal import Rehearsal
@@ -445,12 +445,15 @@ class Plan(FrozenModel):
     def drop_digests(self) -> Self:
         """Return the plan without the digests of its basis, of which only an apply has a need.
 
-        They are the largest part of a plan. Seal, key and options stay.
+        They are the largest part of a plan. Seal, key and options stay. The result needs as little
+        memory as possible, for a process that has the plans of many stacks.
         """
-        if self.basis is None:
-            return self
-        emptied: dict[str, Any] = {"state": {}, "config": {}, "program": {}, "effects": {}}
-        return self.model_copy(update={"basis": self.basis.model_copy(update=emptied)})
+        plan = self
+        if self.basis is not None:
+            emptied: dict[str, Any] = {"state": {}, "config": {}, "program": {}, "effects": {}}
+            plan = self.model_copy(update={"basis": self.basis.model_copy(update=emptied)})
+        share_field_names(plan)
+        return plan
 
     @property
     def project_stack(self) -> str:

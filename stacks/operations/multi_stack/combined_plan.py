@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpuform.providers import permissions
 from gpuform.schemas.errors import EngineError, GpuformError
+from gpuform.schemas.models import share_field_names
 from gpuform.schemas.plan import (
     Amount,
     GateResult,
@@ -284,7 +285,9 @@ def _build_unknown_cost(plan: Plan) -> PlanCost:
 
 def _add_stack_name(change: ResourceChange, plan: Plan) -> ResourceChange:
     """Return the change with the name `<project>/<stack> <resource>`."""
-    return change.model_copy(update={"name": f"{plan.project_stack} {change.name}"})
+    named_change = change.model_copy(update={"name": f"{plan.project_stack} {change.name}"})
+    share_field_names(named_change)
+    return named_change
 
 
 def _sum_costs(costs: Iterable[tuple[str, StackCost]]) -> StackCost:

@@ -210,6 +210,15 @@ def test_a_run_of_one_stack_reads_only_its_plan(saved: SavedFile) -> None:
         plan_file.load_plan("report/dev")
 
 
+def test_loaded_plans_share_what_pydantic_keeps_for_each_model(saved: SavedFile) -> None:
+    plans = StacksPlanFile.open(saved.path).load_changes(NAMES).plans
+    outputs = [plan.outputs[0] for plan in plans]
+    assert len({id(output.model_fields_set) for output in outputs}) == 1
+    renamed = outputs[0].model_copy(update={"name": "other", "sensitive": True})
+    assert outputs[1] == build_plan().plans[1].outputs[0]
+    assert renamed.model_fields_set - outputs[1].model_fields_set == {"sensitive"}
+
+
 def test_a_file_that_is_replaced_during_the_run_is_not_applied(saved: SavedFile) -> None:
     plan_file = StacksPlanFile.open(saved.path)
     write_stacks_plan(saved.path, build_plan(at="2027-01-01T00:00:00Z"), None)
