@@ -458,6 +458,7 @@ def test_each_environment_is_applied_in_its_own_waves_after_those_that_it_reads(
 
 
 def test_the_waves_of_an_apply_become_outputs_of_their_environment(root: Path) -> None:
+    """More waves than jobs are an error, in the pull request already."""
     (root / "infra/cluster/__main__.py").write_text(READING_PROD)
     text = render(root, "github", runners=8)[".github/workflows/gpuform.yml"]
     script = yaml.safe_load(text)["jobs"]["reviewed"]["steps"][-1]["run"]
@@ -481,6 +482,19 @@ def test_the_waves_of_an_apply_become_outputs_of_their_environment(root: Path) -
         assert json.loads(lines["gpuform-prod-1"]) == waves[0]
         outputs.unlink()
     assert "There are more waves than jobs of gpuform-prod" in ran.stdout
+    plan_steps = yaml.safe_load(text)["jobs"]["plan"]["steps"]
+    check = next(it["run"] for it in plan_steps if it["name"] == "Check the waves of the apply")
+    for printed, code in (([], 0), (waves[:1], 0), (waves[:2], 1)):
+        gpuform = f"gpuform() {{ echo '{json.dumps(printed)}'; }}\n"
+        ran = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", gpuform + check],
+            env={"PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == code, ran.stderr
+    assert "There are more waves than jobs of gpuform-dev" in ran.stdout
     assert (root / "calls").read_text().splitlines()[0] == (
         "plan-part --waves --plan plan.json --runners 8 --filter network/prod --filter cluster/prod"
     )
