@@ -140,12 +140,9 @@ class TensorOneClient:
                 hint_of=_find_hint,
                 says_gone=lambda body: body.get("error") == NOT_FOUND_CODE,
             ),
-            headers=partial(
-                build_bearer_headers,
-                key,
-                platform="TensorOne",
-                variable=KEY_VARIABLE,
-                config=KEY_CONFIG,
+            # Not a partial, whose repr would show the key.
+            headers=lambda: build_bearer_headers(
+                key, platform="TensorOne", variable=KEY_VARIABLE, config=KEY_CONFIG
             ),
             sign=self._rate_limits.wait_for_turn,
             on_answer=self._rate_limits.record_answer,

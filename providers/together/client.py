@@ -77,12 +77,9 @@ class TogetherClient:
                 is_capacity=is_out_of_stock,
                 says_gone=is_together_error,
             ),
-            headers=partial(
-                build_bearer_headers,
-                key,
-                platform="Together",
-                variable=KEY_VARIABLE,
-                config=KEY_CONFIG,
+            # Not a partial, whose repr would show the key.
+            headers=lambda: build_bearer_headers(
+                key, platform="Together", variable=KEY_VARIABLE, config=KEY_CONFIG
             ),
             transport=transport,
         )
