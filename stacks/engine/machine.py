@@ -176,6 +176,16 @@ def _try_flock(handle: int) -> LockAttempt:
 _BOOLEANS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
+IGNORED_AWS_PARAMETERS: Final = {
+    "awssdk",  # the version of the Go library
+    "hostname_immutable",
+    "rate_limiter_capacity",
+    "request_checksum_calculation",
+    "response_checksum_validation",
+}
+"""The parameters of Pulumi's library for AWS that have no effect here."""
+
+
 @dataclass(frozen=True, slots=True)
 class UrlWithParameters:
     """A URL of a backend or key with the values of each parameter, of which the first one counts.

@@ -5,7 +5,7 @@ The resource monitor calls this module; the step generator and the digests use i
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,35 +122,18 @@ class DeclarationSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
-    """One `RegisterResource` request, with the URN of its resource.
-
-    `delete_before_replace` is None when the program leaves the order to the provider.
-    """
+class _Declaration:
+    """What registrations and reads have in common."""
 
     urn: str
     type: str
     name: str
-    custom: bool
-    inputs: PropertyMap
+    _: KW_ONLY
     parent: str = ""
     dependencies: Sequence[str] = ()
-    property_dependencies: Mapping[str, Sequence[str]] | None = None
-    protect: bool | None = None
-    retain_on_delete: bool | None = None
-    delete_before_replace: bool | None = None
-    ignore_changes: Sequence[str] = ()
-    replace_on_changes: Sequence[str] = ()
     additional_secret_outputs: Sequence[str] = ()
-    custom_timeouts: Mapping[str, float] | None = None
-    aliases: Sequence[Alias] = ()
     source_position: str = ""
     stack_trace: Sequence[str] = ()
-    hide_diff: Sequence[str] = ()
-    import_id: str = ""
-    deleted_with: str = ""
-    replace_with: Sequence[str] = ()
-    replacement_trigger: PropertyValue = None
     provider: str = ""
     """The URN of an explicit provider."""
     version: str = ""
@@ -159,35 +142,46 @@ class Registration:
     @property
     def place(self) -> str:
         """Where the program declares the resource: `file.py:line` of the outermost known line."""
-        return _format_place(self.stack_trace, self.source_position)
+        frames = _select_own_frames(self.stack_trace)
+        frame = (frames or [self.source_position or "an unknown position"])[-1]
+        file, _, line = frame.removeprefix(_PROJECT).rpartition("#")
+        return f"{file}:{line}" if file else frame
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Registration(_Declaration):
+    """One `RegisterResource` request, with the URN of its resource.
+
+    `delete_before_replace` is None when the program leaves the order to the provider.
+    """
+
+    custom: bool
+    inputs: PropertyMap
+    _: KW_ONLY
+    property_dependencies: Mapping[str, Sequence[str]] | None = None
+    protect: bool | None = None
+    retain_on_delete: bool | None = None
+    delete_before_replace: bool | None = None
+    ignore_changes: Sequence[str] = ()
+    replace_on_changes: Sequence[str] = ()
+    custom_timeouts: Mapping[str, float] | None = None
+    aliases: Sequence[Alias] = ()
+    hide_diff: Sequence[str] = ()
+    import_id: str = ""
+    deleted_with: str = ""
+    replace_with: Sequence[str] = ()
+    replacement_trigger: PropertyValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read(_Declaration):
     """One `ReadResource` request (`.get` or a stack reference), with the URN of its resource.
 
     `id` is `values.UNKNOWN_TEXT` in a preview while another resource is still to provide the id.
     """
 
-    urn: str
-    type: str
-    name: str
     id: str
     inputs: PropertyMap
-    parent: str = ""
-    dependencies: Sequence[str] = ()
-    additional_secret_outputs: Sequence[str] = ()
-    source_position: str = ""
-    stack_trace: Sequence[str] = ()
-    provider: str = ""
-    """The URN of an explicit provider."""
-    version: str = ""
-    plugin_download_url: str = ""
-
-    @property
-    def place(self) -> str:
-        """Where the program reads the object, as `file.py:line` of its outermost known line."""
-        return _format_place(self.stack_trace, self.source_position)
 
 
 _PROJECT = "project:///"
@@ -229,13 +223,6 @@ def _select_own_frames(stack_trace: Sequence[str]) -> list[str]:
     ]
     topology_frames = [frame for frame in frames if _DECLARED.search(frame)]
     return topology_frames or frames
-
-
-def _format_place(stack_trace: Sequence[str], source_position: str) -> str:
-    """Format the outermost own line of the stack trace, else the position, as `file.py:12`."""
-    frame = (_select_own_frames(stack_trace) or [source_position or "an unknown position"])[-1]
-    file, _, line = frame.removeprefix(_PROJECT).rpartition("#")
-    return f"{file}:{line}" if file else frame
 
 
 def parse_registration(

@@ -128,8 +128,8 @@ class StepApplier:
             objects_of_others = tuple(
                 self.host.find_foreign_objects(old.urn, old.id, old.outputs, old.provider)
             )
-        found = {"leaving": removed_nodes, "others": objects_of_others}
-        removals = {name: part for name, part in found.items() if part not in (None, ())}
+        parts = {"leaving": removed_nodes, "others": objects_of_others}
+        removals = {name: part for name, part in parts.items() if part not in (None, ())}
         if change is not None and removals:
             step.change = change.model_copy(update=removals)
         return objects_of_others

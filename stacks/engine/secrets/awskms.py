@@ -10,17 +10,11 @@ import botocore.config
 import botocore.exceptions
 import botocore.session
 
+from gpuform.stacks.engine.machine import IGNORED_AWS_PARAMETERS
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 from gpuform.stacks.engine.secrets.stack_secrets import KeyUrl, build_service_error
 
-_WITHOUT_EFFECT: Final = {
-    "awssdk",  # the version of the Go library
-    "hostname_immutable",
-    "rate_limiter_capacity",
-    "request_checksum_calculation",
-    "response_checksum_validation",
-}
-_PARAMETERS: Final = _WITHOUT_EFFECT | {
+_PARAMETERS: Final = IGNORED_AWS_PARAMETERS | {
     "anonymous",
     "dualstack",
     "endpoint",

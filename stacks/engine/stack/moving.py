@@ -335,11 +335,11 @@ class _Move:
 
     def reject_same_place(self) -> None:
         """Raise EngineError if both backends are the same folder or bucket."""
-        places = [
+        locations = [
             str(storage.root.resolve()) if isinstance(storage, Files) else storage.locate("")
             for storage in (self.source.storage, self.target.storage)
         ]
-        if places[0] == places[1]:
+        if locations[0] == locations[1]:
             raise EngineError(f"stack '{self.stack}' is already in {self.target.url}")
 
     def copy_files(self) -> int:
@@ -445,7 +445,7 @@ class _Move:
         own_stem = layout.build_own_name(self.project, self.stack, "")
         entries = storage.list_entries(beside)
         variants = {f"{stem}{suffix}" for suffix in layout.SUFFIXES}
-        found = sorted(
+        checkpoints = sorted(
             (entry for entry in entries if entry.name in variants),
             key=lambda entry: entry.modified,
         )
@@ -465,8 +465,8 @@ class _Move:
             and _OWN_KIND.fullmatch(entry.name.removeprefix(own_stem))
         ]
         # Go's library for folders keeps facts about a file beside it; it needs none.
-        kept = [name for name in others if not name.endswith(".attrs")]
-        return [entry.name for entry in found], kept
+        others = [name for name in others if not name.endswith(".attrs")]
+        return [entry.name for entry in checkpoints], others
 
     def _is_backup(self, name: str) -> bool:
         """Return True for an earlier state, which stays when a stack is removed."""

@@ -20,6 +20,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
+from gpuform.stacks.engine.machine import IGNORED_AWS_PARAMETERS
 from gpuform.stacks.engine.state import Log
 from gpuform.stacks.engine.store.addresses import Address
 from gpuform.stacks.engine.store.bucket_runs import Lease, SegmentLog, UnsavedFile
@@ -251,14 +252,7 @@ def _parse_error(error: Exception) -> tuple[str, str]:
     return region, re.sub(r"^Generic \w+ error: ", "", line) or type(error).__name__
 
 
-_WITHOUT_EFFECT: Final = {
-    "awssdk",  # the version of the Go library
-    "hostname_immutable",
-    "rate_limiter_capacity",
-    "request_checksum_calculation",
-    "response_checksum_validation",
-}
-_PARAMETERS: Final = _WITHOUT_EFFECT | {
+_PARAMETERS: Final = IGNORED_AWS_PARAMETERS | {
     "region",
     "endpoint",
     "profile",
