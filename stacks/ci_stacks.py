@@ -219,7 +219,7 @@ def _reject_equal_job_names(members: Mapping[str, Sequence[WorkspaceStack]]) -> 
     """
     names_by_job: dict[str, str] = {}
     for name, stacks in members.items():
-        other = names_by_job.setdefault(name.removeprefix(_ENVIRONMENT_PREFIX).lower(), name)
+        other = names_by_job.setdefault(name.lower().removeprefix(_ENVIRONMENT_PREFIX), name)
         if other != name:
             raise MultiStackError(
                 f"{stacks[0].position}: the environments {other} and {name} have jobs of the same "

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import yaml
+from packaging.version import InvalidVersion, Version
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gpuform.schemas.errors import EngineError
@@ -216,8 +217,9 @@ def plan_upgrade(
     `vendor` None installs gpuform as before. Nothing is written.
 
     Raises:
-        EngineError: the project has no record, a file has markers of an earlier conflict or cannot
-            be read, git is missing, or the requirements cannot be locked.
+        EngineError: the project has no record, a newer gpuform has written it, a file has markers
+            of an earlier conflict or cannot be read, git is missing, or the requirements cannot be
+            locked.
     """
     project = repository.project
     record = CiRecord.load(project)
@@ -226,6 +228,7 @@ def plan_upgrade(
             f"{project / RECORD_FILE} is missing, by which an upgrade finds your edits",
             hint=_WRITE_AGAIN,
         )
+    _reject_newer_version(record)
     vendored = record.sets[-1].settings.vendored if vendor is None else vendor
     new_sets, files = [], []
     for old_set in record.sets:
@@ -238,6 +241,21 @@ def plan_upgrade(
     extras = sorted({extra for each in new_sets for extra in each.settings.extras})
     requirements = choose_requirements(project, extras, environ, vendor=vendored)
     return Upgrade(tuple(files), requirements, CiRecord(tuple(new_sets)))
+
+
+def _reject_newer_version(record: CiRecord) -> None:
+    """Raise EngineError if a newer gpuform has written a set: this one would undo its changes."""
+    for version in (workflow_set.version for workflow_set in record.sets):
+        try:
+            is_newer = Version(version) > Version(get_version())
+        except InvalidVersion as error:
+            message = f"{RECORD_FILE} has an unknown format: version: {version}"
+            raise EngineError(message, hint=_RESTORE) from error
+        if is_newer:
+            raise EngineError(
+                f"gpuform {version} has written the workflows, and this is gpuform {get_version()}",
+                hint="install that version, or restore earlier workflows from git",
+            )
 
 
 def _merge_file(

@@ -24,14 +24,15 @@ plan)
   gpuform review "$plan" ${REVIEW_FLAGS:+--post $REVIEW_FLAGS}
   ;;
 apply)
-  approved=$(cat "$APPROVAL" 2>/dev/null || true)
+  # An editor may leave spaces or line breaks of Windows around the digest.
+  approved=$(tr -d '[:space:]' 2>/dev/null <"$APPROVAL" || true)
   case "$approved" in
   "" | *[!0-9a-f]*)
     echo "no plan of $STACK is approved"
     exit 0
     ;;
   esac
-  if ! grep -q "\"seal\": *\"$approved\"" "$plan"; then
+  if ! grep -qs "\"seal\": *\"$approved\"" "$plan"; then
     echo "the approved plan of $STACK is another one: $approved"
     exit 0
   fi

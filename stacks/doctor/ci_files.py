@@ -26,6 +26,7 @@ from gpuform.stacks.ci_workflows import (
 )
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.gates.file import STACKS_FILE
+from gpuform.stacks.multi_stack.reading import find_workspace_root, read_workspace
 
 _AREA: Final = "ci"
 # YAML doubles the quotes of `secrets['NAME']` in a text that it quotes.
@@ -69,6 +70,7 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
     folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
     for candidate in folders:
         yield from _examine_versions(candidate)
+    yield from _examine_stacks(folder, [*github, gitlab, *included])
     for text, is_problem in find_identity_problems(root):
         level = Level.PROBLEM if is_problem else Level.WARNING
         yield Finding(_AREA, level, text, "edit the file, and the role at the cloud")
@@ -167,6 +169,24 @@ def _iterate_commands(script: object) -> Iterator[str]:
     elif isinstance(script, list):
         for part in script:
             yield from _iterate_commands(part)
+
+
+def _examine_stacks(folder: Path, files: Sequence[Path]) -> Iterator[Finding]:
+    """Yield a finding for the stacks of stacks.yaml that no job of `gpuform new ci --all` applies.
+
+    Raises:
+        EngineError: stacks.yaml, or a project that it names, cannot be read.
+    """
+    # On GitLab one file chooses the stacks, and another one applies them.
+    text = "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
+    if "gpuform up --all " not in text or find_workspace_root(folder)[1] is None:
+        return
+    names = read_workspace(folder, {}).stacks
+    missing = [name for name in names if f"'{name}'" not in text]
+    if missing:
+        problem = f"no job applies {', '.join(missing)}: reviewed changes would not be applied"
+        remedy = "write the workflows again: `gpuform new ci --all --force`"
+        yield Finding(_AREA, Level.PROBLEM, problem, remedy)
 
 
 def _examine_versions(folder: Path) -> Iterator[Finding]:

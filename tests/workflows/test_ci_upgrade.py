@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from gpuform.schemas.errors import EngineError
-from gpuform.stacks.ci_upgrade import CiRecord, UpgradeConflict, plan_upgrade
+from gpuform.stacks.ci_upgrade import CiRecord, UpgradeConflict, get_version, plan_upgrade
 from gpuform.stacks.ci_workflows import Repository
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.doctor.ci_files import examine_ci_files
@@ -263,6 +263,18 @@ def test_a_record_with_an_unknown_cloud_is_refused(written: Path) -> None:
 def test_a_record_with_a_label_that_is_no_name_is_refused(written: Path, label: str) -> None:
     edit(written / "infra/.gpuform-ci.yaml", "label: ''", f"label: '{label}'")
     with pytest.raises(EngineError, match=r"the label .* cannot be written into a workflow"):
+        plan_upgrade(Repository.find(written / "infra"), {}, vendor=None)
+
+
+@pytest.mark.parametrize(
+    ("version", "problem"),
+    [("9.9.9", "gpuform 9.9.9 has written the workflows"), ("a", "unknown format: version: a")],
+)
+def test_workflows_of_a_newer_version_are_not_changed_back(
+    written: Path, version: str, problem: str
+) -> None:
+    edit(written / "infra/.gpuform-ci.yaml", f"version: {get_version()}", f"version: {version}")
+    with pytest.raises(EngineError, match=problem):
         plan_upgrade(Repository.find(written / "infra"), {}, vendor=None)
 
 

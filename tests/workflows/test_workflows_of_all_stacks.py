@@ -45,6 +45,7 @@ stacks:
   - {folder: network, stack: prod}
   - {folder: cluster, stack: prod}
 """
+NEW_STACK = "stacks:\n  - {folder: network, stack: new}"
 BACKENDS = ("s3://b", "gs://b", "azblob://b", "file://.")
 SCHEMAS = {
     "github": ["--builtin-schema", "vendor.github-workflows"],
@@ -265,6 +266,12 @@ def test_an_environment_whose_stacks_are_read_is_applied_before_also_without_cha
             "the environments gpuform-a and A have jobs of the same names",
         ),
         (
+            """[{folder: network, stack: a},
+            {folder: cluster, stack: b, environment: GPUFORM-A, approve: automatic}]""",
+            "",
+            "the environments gpuform-a and GPUFORM-A have jobs of the same names",
+        ),
+        (
             """[{folder: network, stack: a, environment: e, approve: automatic},
             {folder: cluster, stack: b, environment: e}]""",
             "",
@@ -340,6 +347,10 @@ def test_doctor_finds_no_problem_in_the_written_files(
     (root / "CODEOWNERS").write_text("* @team\n")
     findings = list(examine_ci_files(root / "infra"))
     assert {finding.level for finding in findings} == {Level.OK}
+    stacks_file = root / "infra/stacks.yaml"
+    stacks_file.write_text(stacks_file.read_text().replace("stacks:", NEW_STACK, 1))
+    [problem] = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
+    assert problem.startswith("no job applies network/new: ")
     (root / "CODEOWNERS").write_text("gates.yaml @team\n")
     assert "stacks.yaml" in [*examine_ci_files(root / "infra")][-1].text
 
