@@ -2,5 +2,5 @@
 
 `routes` speaks HTTP, `verbs` does what is asked of an object, `admission` checks it, `objects`
 stores it, and `controllers` brings a cluster to what holds at a time: its nodes, pods, budgets and
-volumes. `controls` are for tests.
+volumes. Its controls are for tests.
 """

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NODE, POD
+from gpuform.providers.emulator.kubernetes.kinds import BUDGET, CLAIM, NODE, POD
 from gpuform.providers.emulator.kubernetes.nodes import is_cordoned, is_ready
 from gpuform.providers.emulator.kubernetes.objects import (
     ClusterObjects,
     Object,
     format_timestamp,
+    is_selected,
     parse_quantity,
     parse_timestamp,
 )
@@ -277,3 +278,13 @@ def _has_usable_claims(pod: Object, objects: ClusterObjects) -> bool:
         and (claim["status"]["phase"] == "Bound" or not claim["spec"].get("volumeName"))
         for claim in claims
     )
+
+
+def list_budgets(objects: ClusterObjects, pod: Object) -> list[Object]:
+    """Return the disruption budgets in the pod's namespace whose selector matches the pod."""
+    labels = pod["metadata"].get("labels", {})
+    return [
+        budget
+        for budget in objects.list_objects(BUDGET, pod["metadata"]["namespace"])
+        if is_selected(budget["spec"].get("selector"), labels)
+    ]

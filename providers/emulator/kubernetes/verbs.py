@@ -1,6 +1,6 @@
 """Create, replace, patch, delete and evict objects, without HTTP.
 
-`routes` and `controls` call this module. PATCH takes JSON merge patch, strategic merge patch and
+`routes` and `controllers` call this module. PATCH takes JSON merge patch, strategic merge patch and
 JSON patch.
 """
 
@@ -10,7 +10,6 @@ from math import ceil
 from typing import Any
 
 from gpuform.providers.emulator.kubernetes.admission import check_change, complete_new_object
-from gpuform.providers.emulator.kubernetes.controllers import list_budgets
 from gpuform.providers.emulator.kubernetes.kinds import (
     BUDGET,
     NAMESPACE,
@@ -21,7 +20,7 @@ from gpuform.providers.emulator.kubernetes.kinds import (
     make_not_found,
 )
 from gpuform.providers.emulator.kubernetes.objects import ClusterObjects, Object, format_timestamp
-from gpuform.providers.emulator.kubernetes.pods import is_active, mark_evicted
+from gpuform.providers.emulator.kubernetes.pods import is_active, list_budgets, mark_evicted
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"

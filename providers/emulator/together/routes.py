@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from gpuform.providers.emulator.clock import Clock, get_value_at
 from gpuform.providers.emulator.faults import Faults
-from gpuform.providers.emulator.kubernetes.controls import KubernetesControls
+from gpuform.providers.emulator.kubernetes.controllers import KubernetesControls
 from gpuform.providers.emulator.kubernetes.routes import KubernetesApi
 from gpuform.providers.emulator.routing import (
     EmulatorParts,
