@@ -395,7 +395,9 @@ class DrainOperation:
         """
         names = [worker.scheduled_node.name for worker in chosen_workers if worker.scheduled_node]
         extended_drain = replace(drain, cordoned=tuple(dict.fromkeys([*drain.cordoned, *names])))
-        return self._store(extended_drain) if extended_drain != drain else drain
+        if extended_drain == drain:
+            return drain
+        return self._store(extended_drain)
 
     def _find_busy_workers(self, workers: Sequence[Worker], drain: Drain) -> list[Worker]:
         """Return the workers with jobs among all nodes which the platform may remove now.

@@ -23,6 +23,7 @@ from gpuform.providers.draining import (
     Worker,
     finish_drain,
     undo_drain,
+    undo_drain_or_fail,
 )
 from gpuform.providers.draining.drain_operation import format_jobs
 from gpuform.providers.errors import (
@@ -1003,6 +1004,12 @@ class TestUndo:
             finish_drain(call, drain, lambda: scheduler, ["w0", "w1", "w2", "w3"])
         assert raised.value.message == "w3, w2 may still be cordoned"
         assert raised.value.hint == "run the command again to uncordon"
+        with pytest.raises(GpuformError) as raised:
+            undo_drain_or_fail(call, drain, lambda: scheduler)
+        assert raised.value.message == "w3, w2 may still be cordoned"
+        scheduler.before = lambda _: None
+        undo_drain_or_fail(call, drain, lambda: scheduler)
+        assert (scheduler.cordoned, read_record(call)) == ([], None)
 
     def test_after_an_interruption_the_scheduler_has_three_seconds_to_uncordon(
         self, call: ProviderContext, scheduler: SimulatedScheduler, monkeypatch: pytest.MonkeyPatch
