@@ -1,6 +1,6 @@
 """Define the objects inside an AIOS record's inputs, and compute the sums over nodes and GPUs.
 
-Used by `inputs.py`, `documents.py` and `updates.py`. Values have the registry's names in
+Used by `inputs.py`, `wire.py` and `updates.py`. Values have the registry's names in
 snake_case. An unknown value makes its sum unknown.
 """
 

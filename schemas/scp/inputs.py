@@ -64,16 +64,26 @@ _RESPONSE_NAMES: Mapping[str, str] = {
 """The platform's names of the same things in its answers about nodes."""
 
 
+_NODE_POOL_ID: Any = Field(
+    min_length=1,
+    description="The platform's node pool, such as POOL001-krw1a.",
+    examples=["POOL001-krw1a"],
+)
+_NAT_ENABLED: Any = optional_field(
+    "Whether the node has a public address, by public_ip_address_id.", examples=[True]
+)
+_PUBLIC_IP_ADDRESS_ID: Any = optional_field(
+    "Id of the public IP for NAT.", min_length=1, examples=["20c507a036c447cdb3b19468d8ea62ac"]
+)
+_STATE: Any = optional_field("RUNNING or STOPPED.", examples=["STOPPED"])
+
+
 class FabricInputs(InputModel):
     """A cluster fabric, found by its name; it exists as long as it has nodes."""
 
     retired_names: ClassVar[Mapping[str, str]] = {"cluster_name": "cluster_fabric_name"}
 
-    node_pool_id: Annotated[str, Immutable] = Field(
-        min_length=1,
-        description="The platform's node pool, such as POOL001-krw1a.",
-        examples=["POOL001-krw1a"],
-    )
+    node_pool_id: Annotated[str, Immutable] = _NODE_POOL_ID
     cluster_fabric_name: Annotated[FabricName, Immutable] = Field(
         description="Name of the fabric, 3 to 15 characters.", examples=["train-a"]
     )
@@ -96,13 +106,9 @@ class NodeInputs(InputModel):
     ip_address: IpAddress | None = optional_field(
         "A fixed address of the subnet; another one replaces the node.", examples=["192.168.0.10"]
     )
-    nat_enabled: bool | None = optional_field(
-        "Whether the node has a public address, by public_ip_address_id.", examples=[True]
-    )
+    nat_enabled: bool | None = _NAT_ENABLED
     # Never returned: answers contain the address alone.
-    public_ip_address_id: str | None = optional_field(
-        "Id of the public IP for NAT.", min_length=1, examples=["20c507a036c447cdb3b19468d8ea62ac"]
-    )
+    public_ip_address_id: str | None = _PUBLIC_IP_ADDRESS_ID
     zone: str | None = optional_field(
         "Availability zone of the node; by default as the pool. Another one replaces the node.",
         min_length=1,
@@ -186,11 +192,7 @@ class _MadeInputs(InputModel):
 class _PoolInputs(InputModel):
     """The inputs of a pool alone. A base class of its own, so that these fields come first."""
 
-    node_pool_id: Annotated[str, Immutable] = Field(
-        min_length=1,
-        description="The platform's node pool, such as POOL001-krw1a.",
-        examples=["POOL001-krw1a"],
-    )
+    node_pool_id: Annotated[str, Immutable] = _NODE_POOL_ID
     # A move to another fabric is `modify-members`, which keeps the nodes.
     cluster_fabric_name: Annotated[FabricName, OutputOf("Fabric", "cluster_fabric_name")] = Field(
         description="Fabric of the nodes, created with the first of them. Another name moves "
@@ -252,9 +254,7 @@ class _PoolInputs(InputModel):
     lock_enabled: bool | None = optional_field(
         "Whether the nodes are locked against deletion and stopping.", examples=[True]
     )
-    state: Annotated[Power | None, Default("RUNNING")] = optional_field(
-        "RUNNING or STOPPED.", examples=["STOPPED"]
-    )
+    state: Annotated[Power | None, Default("RUNNING")] = _STATE
 
 
 class NodePoolInputs(_MadeInputs, _PoolInputs):
@@ -307,12 +307,8 @@ class _OneInputs(InputModel):
     ip_address: Annotated[IpAddress | None, Immutable] = optional_field(
         "A fixed address of the subnet.", examples=["192.168.0.10"]
     )
-    nat_enabled: bool | None = optional_field(
-        "Whether the node has a public address, by public_ip_address_id.", examples=[True]
-    )
-    public_ip_address_id: str | None = optional_field(
-        "Id of the public IP for NAT.", min_length=1, examples=["20c507a036c447cdb3b19468d8ea62ac"]
-    )
+    nat_enabled: bool | None = _NAT_ENABLED
+    public_ip_address_id: str | None = _PUBLIC_IP_ADDRESS_ID
     # The zone of a node of API 1.2 is not known: declaring it must not replace the node.
     zone: Annotated[
         str | None,
@@ -326,9 +322,7 @@ class _OneInputs(InputModel):
     lock_enabled: bool | None = optional_field(
         "Whether the node is locked against deletion and stopping.", examples=[True]
     )
-    state: Annotated[Power | None, Default("RUNNING")] = optional_field(
-        "RUNNING or STOPPED.", examples=["STOPPED"]
-    )
+    state: Annotated[Power | None, Default("RUNNING")] = _STATE
     drain: Annotated[ScheduledDrainInputs | None, Local] = optional_field(
         "A setting of gpuform, never sent: what to do about jobs on the node when "
         "it is deleted, replaced, stopped or moved, and which scheduler to ask. Without it, "

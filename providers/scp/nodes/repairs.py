@@ -2,7 +2,8 @@
 
 SCP has no call that repairs a server: a broken one is deleted and created again. So a repair is
 about one server, by its id: nothing happens to the server that came in its place. Node pools and
-GPU nodes call this module while they read, plan and update.
+GPU nodes call this module while they read, plan and update; `PoolRepairs` checks each repair of a
+pool again before the node is deleted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
