@@ -12,15 +12,8 @@ from nimbus.cluster import ClusterLifecycle
 
 __all__ = ["Cluster"]
 
-Region = Literal[
-    "north",
-    "south",
-]
-
-GpuType = Literal[
-    "N100",
-    "N200",
-]
+Region = Literal["north", "south"]
+GpuType = Literal["N100", "N200"]
 
 
 class ClusterArguments(TypedDict):
