@@ -146,11 +146,9 @@ def _find_cluster(
 def _format_choices(accessible: Sequence[tuple[ResourceState, Access]]) -> str:
     """Return a hint that lists the clusters' names, or says how to create clusters."""
     names = sorted(name_of(entry.urn) for entry, _ in accessible)
-    return (
-        f"its clusters: {', '.join(names)}"
-        if names
-        else "it has no clusters yet: create them with `gpuform up`"
-    )
+    if not names:
+        return "it has no clusters yet: create them with `gpuform up`"
+    return f"its clusters: {', '.join(names)}"
 
 
 Via = Literal["kubectl", "ssh", "slurm"]

@@ -172,10 +172,9 @@ class KubeconfigDocument:
         edited = type(self)(self._bom + body, self.file_label)
         edited_content = dict(edited.content)
         if emptied_section:
-            expected_content, edited_content = (
-                {**expected_content, emptied_section: None},
-                {**edited_content, emptied_section: edited_content.get(emptied_section) or None},
-            )
+            expected_content = {**expected_content, emptied_section: None}
+            remaining = edited_content.get(emptied_section) or None
+            edited_content = {**edited_content, emptied_section: remaining}
         if edited_content != expected_content:
             raise KubeconfigNotEdited(
                 f"{self.file_label}: the file cannot be edited in its present form",

@@ -123,11 +123,8 @@ class _PlaceholderRun:
         if request.urn not in self.results:
             kind = find_kind(request.type)
             id_ = self.placeholders.create_text()
-            outputs = (
-                self._create_outputs(kind, self.shapes.get(request.urn, {}), request)
-                if kind
-                else {}
-            )
+            shape = self.shapes.get(request.urn, {})
+            outputs = self._create_outputs(kind, shape, request) if kind else {}
             self.results[request.urn] = (id_, outputs)
         return self.results[request.urn]
 
@@ -146,11 +143,10 @@ class _PlaceholderRun:
             # The state shows the shape that the program expects; a type alone does not show the
             # length of a list.
             state_value = state_outputs.get(name)
-            value = (
-                self.placeholders.create_like(state_value)
-                if state_value is not None
-                else self.placeholders.create_for_type(fields[name].annotation)
-            )
+            if state_value is not None:
+                value = self.placeholders.create_like(state_value)
+            else:
+                value = self.placeholders.create_for_type(fields[name].annotation)
             outputs[name] = Secret(value) if name in secret else value
         return outputs
 

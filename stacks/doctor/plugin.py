@@ -264,10 +264,8 @@ def _check_program(
     if start_problem is not None:
         yield start_problem
         return
-    own_version, reported_version = (
-        get_plugin_version(),
-        search.read_version(program, search.environ),
-    )
+    own_version = get_plugin_version()
+    reported_version = search.read_version(program, search.environ)
     try:
         plugin_version = get_plugin_version(reported_version)
     except InvalidVersion:

@@ -291,13 +291,9 @@ def _explain_change(change: ResourceChange | None, action: LifeAction) -> dict[s
     reasons = [format_reason(change), *(causes if action == "changed" else ())]
     reason = "; ".join(dict.fromkeys(filter(None, reasons)))
     return {
-        "reason": reason or ("" if property_changes else _name_reason(change)),
+        "reason": reason or ("" if property_changes else str(change.reason).replace("_", " ")),
         "changes": tuple(_format_property(it) for it in property_changes),
     }
-
-
-def _name_reason(change: ResourceChange) -> str:
-    return str(change.reason).replace("_", " ")
 
 
 def _format_property(change: PropertyChange) -> str:

@@ -41,13 +41,8 @@ def describe_type(model: type[BaseModel], name: str, *, model_label: str) -> str
 
     `model_label` is the word for objects of a nested model.
     """
-    return _describe_schema(_get_properties(model)[name], get_field_rules(model)[name], model_label)
-
-
-@cache  # the schema of a model has all of its fields
-def _get_properties(model: type[BaseModel]) -> dict[str, Any]:
-    properties: dict[str, Any] = model.model_json_schema()["properties"]
-    return properties
+    schema = _build_schema(model)["properties"][name]
+    return _describe_schema(schema, get_field_rules(model)[name], model_label)
 
 
 def render_yaml_value(value: Any) -> str:
@@ -77,11 +72,9 @@ def _describe_schema(schema: dict[str, Any], rules: FieldRules, model_label: str
         return f"list of {_describe_schema(schema['items'], rules, model_label)}"
     if kind == "object":
         inner = schema.get("additionalProperties")
-        return (
-            f"map of {_describe_schema(inner, rules, model_label)}"
-            if isinstance(inner, dict)
-            else "map"
-        )
+        if not isinstance(inner, dict):
+            return "map"
+        return f"map of {_describe_schema(inner, rules, model_label)}"
     return ", ".join([_TYPE_WORDS.get(str(kind), "any value"), *_describe_limits(schema)])
 
 
@@ -143,9 +136,8 @@ def list_values(path: Sequence[str], platform: str | None) -> list[str]:
     model = _find_model(outer_path, platform, name)
     if model is None:
         return []
-    return list(
-        _list_choices(_build_schema(model)["properties"].get(name, {}), _build_schema(model))
-    )
+    schema = _build_schema(model)
+    return list(_list_choices(schema["properties"].get(name, {}), schema))
 
 
 def find_outputs(section: str, platform: str | None) -> dict[str, Word]:
@@ -170,10 +162,7 @@ def find_outputs(section: str, platform: str | None) -> dict[str, Word]:
 
 def _find_entry_words(section: str, rest: Sequence[str], platform: str | None) -> dict[str, Word]:
     """Return the words below an entry, where `rest` are the keys inside of the entry."""
-    kind = SECTIONS[section]
-    model: type[InputModel] | None = None
-    if platform is not None and has_kind(platform, kind):
-        model = load_lifecycle_class(platform, kind).inputs
+    model = _find_inputs_model(section, platform)
     if not rest:
         # Without a known platform only the fields of every entry can be offered.
         entry_words = _build_field_words(EntryInputs)
@@ -184,17 +173,28 @@ def _find_entry_words(section: str, rest: Sequence[str], platform: str | None) -
             for name, field in get_reference_fields(model).items()
         }
         return {**_build_field_words(model), **references, **entry_words}
-    if rest[0] == "options":
-        model, rest = OptionsInputs, rest[1:]
-    return _find_nested_words(model, rest)
+    nested = _find_nested_model(model, rest)
+    return {} if nested is None else _build_field_words(nested)
 
 
-def _find_nested_words(model: type[BaseModel] | None, rest: Sequence[str]) -> dict[str, Word]:
-    """Return the keys of the model at the path `rest` inside `model`; empty if there is none."""
-    for name in rest:
+def _find_inputs_model(section: str, platform: str | None) -> type[InputModel] | None:
+    """Return the model of a resource's inputs, or None if the platform is unknown."""
+    kind = SECTIONS[section]
+    if platform is None or not has_kind(platform, kind):
+        return None
+    return load_lifecycle_class(platform, kind).inputs
+
+
+def _find_nested_model(
+    model: type[BaseModel] | None, path: Sequence[str]
+) -> type[BaseModel] | None:
+    """Return the model of the mapping at a path inside an entry of `model`, or None."""
+    if list(path[:1]) == ["options"]:
+        model, path = OptionsInputs, path[1:]
+    for name in path:
         rules = get_field_rules(model).get(name) if model is not None else None
         model = rules.nested if rules is not None else None
-    return {} if model is None else _build_field_words(model)
+    return model
 
 
 def _find_model(path: Sequence[str], platform: str | None, name: str) -> type[BaseModel] | None:
@@ -205,15 +205,8 @@ def _find_model(path: Sequence[str], platform: str | None, name: str) -> type[Ba
         return ConfigInputs
     if path[0] not in SECTIONS or len(path) < 2:
         return None
-    kind, rest = SECTIONS[path[0]], list(path[2:])
-    model: type[BaseModel] | None = EntryInputs
-    if rest[:1] == ["options"]:
-        model, rest = OptionsInputs, rest[1:]
-    elif platform is not None and has_kind(platform, kind):
-        model = load_lifecycle_class(platform, kind).inputs
-    for step in rest:
-        rules = get_field_rules(model).get(step) if model is not None else None
-        model = rules.nested if rules is not None else None
+    entry_model = _find_inputs_model(path[0], platform) or EntryInputs
+    model = _find_nested_model(entry_model, path[2:])
     return model if model is not None and name in model.model_fields else None
 
 

@@ -194,18 +194,11 @@ class IdleWatch:
 
         If the platform does not answer, the verdict is "not idle", with the reason.
         """
-        lifecycle, idleness = (
-            find_lifecycle(entry.type),
-            read_idleness(to_plain_properties(entry.inputs)),
-        )
-        if (
-            lifecycle is None
-            or idleness is None
-            or lifecycle.hooks.is_off(to_plain_properties(entry.outputs))
-        ):
+        lifecycle, outputs = find_lifecycle(entry.type), to_plain_properties(entry.outputs)
+        idleness = read_idleness(to_plain_properties(entry.inputs))
+        if lifecycle is None or idleness is None or lifecycle.hooks.is_off(outputs):
             return None
         try:
-            outputs = to_plain_properties(entry.outputs)
             with use_context(
                 ProviderContext(clock=self.clock, intents=self.intents, stored_properties=outputs)
             ):
@@ -245,8 +238,11 @@ class ExpiredResources:
         A resource that still exists, or with another `ttl` than the recorded one, passes.
         """
         ttl = unwrap_secrets(registration.inputs.get("ttl"))
+        if not isinstance(ttl, str):
+            return
         # Recorded before its deletion, a resource may still exist after a failure.
-        if not isinstance(ttl, str) or registration.urn in self._list_existing_urns():
+        existing = (entry.urn for entry in self.stack.snapshot.resources if not entry.delete)
+        if registration.urn in existing:
             return
         ended = self._read().get(_get_stackless_urn(registration.urn))
         if ended is None or ended.get("ttl") != ttl:
@@ -277,10 +273,6 @@ class ExpiredResources:
         keys = set(map(_get_stackless_urn, existing_urns))
         if self._entries is not None and keys & self._entries.keys():
             self._write({key: entry for key, entry in self._entries.items() if key not in keys})
-
-    def _list_existing_urns(self) -> set[str]:
-        """Return the URNs of the resources in the state, without old objects."""
-        return {entry.urn for entry in self.stack.snapshot.resources if not entry.delete}
 
     def _read(self) -> Mapping[str, dict[str, Any]]:
         """Read the record of expired resources, once; empty if it is missing or damaged."""

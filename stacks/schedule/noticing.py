@@ -161,11 +161,8 @@ def _build_notices(
         lifecycle = find_lifecycle(entry.type)
         if lifecycle is None or not entry.custom or entry.delete:
             continue
-        values, observed, name = (
-            to_plain_properties(entry.inputs),
-            to_plain_properties(outputs),
-            name_of(entry.urn),
-        )
+        values, observed = to_plain_properties(entry.inputs), to_plain_properties(outputs)
+        name = name_of(entry.urn)
         identity = {"urn": entry.urn, "name": name}
         # Of what is only read, somebody else declares the rest.
         resource_notices: list[Notice] = []
@@ -308,11 +305,8 @@ class ExpiryObserver:
         """
         ahead = self.get_clock_skew(platform)
         if ahead is None:
-            missing = (
-                [f"no response of {platform} had a Date header to compare with"]
-                if needs_date
-                else []
-            )
+            text = f"no response of {platform} had a Date header to compare with"
+            missing = [text] if needs_date else []
         elif abs(ahead) > LARGEST_SKEW_S:
             way = "ahead of" if ahead > 0 else "behind"
             missing = [f"it is {format_duration(abs(ahead))} {way} the clock of {platform}"]

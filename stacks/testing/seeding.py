@@ -260,11 +260,8 @@ def _fill_in_secrets(state_value: Any, declared_value: Any) -> Any:
         }
     if isinstance(state_value, list):
         # A list of another length cannot be matched item by item.
-        declared_list = (
-            declared_value
-            if isinstance(declared_value, list) and len(declared_value) == len(state_value)
-            else []
-        )
+        has_list = isinstance(declared_value, list) and len(declared_value) == len(state_value)
+        declared_list = declared_value if has_list else []
         padded_list = [*declared_list, *([None] * (len(state_value) - len(declared_list)))]
         return [
             _fill_in_secrets(value, declared_item)

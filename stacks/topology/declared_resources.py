@@ -227,11 +227,9 @@ def _reveal_value(value: PropertyValue, unknown: Any) -> tuple[Any, bool]:
         return [item for item, _ in items], any(is_secret for _, is_secret in items)
     if isinstance(value, dict):
         members = {key: _reveal_value(item, unknown) for key, item in value.items()}
-        present_members = {
-            key: member for key, member in members.items() if member != (None, False)
-        }
-        plain = {key: item for key, (item, _) in present_members.items()}
-        return plain, any(is_secret for _, is_secret in present_members.values())
+        present = {key: member for key, member in members.items() if member != (None, False)}
+        plain = {key: item for key, (item, _) in present.items()}
+        return plain, any(is_secret for _, is_secret in present.values())
     if value is UNKNOWN:
         return unknown, False
     if isinstance(value, int) and not isinstance(value, bool):
@@ -255,11 +253,9 @@ class DeclaredAlias:
     @property
     def dependencies(self) -> frozenset[Handle]:
         """Return the handles to register before the alias's parent is known."""
-        return (
-            frozenset([self.parent])
-            if isinstance(self.parent, Handle)
-            else find_dependencies(self.parent)
-        )
+        if isinstance(self.parent, Handle):
+            return frozenset([self.parent])
+        return find_dependencies(self.parent)
 
     def create_alias(self, type_: str = "") -> Alias:
         """Return the engine's alias; `type_` replaces the declared type.
@@ -378,11 +374,9 @@ class Resource:
 
     def _create_provider_inputs(self) -> PropertyMap:
         """Return the pickled provider of a dynamic resource; empty for resources of the plugin."""
-        return (
-            {PROVIDER_KEY: _pickle_provider(self.lifecycle.platform, self.lifecycle.kind)}
-            if self.form is Form.DYNAMIC
-            else {}
-        )
+        if self.form is not Form.DYNAMIC:
+            return {}
+        return {PROVIDER_KEY: _pickle_provider(self.lifecycle.platform, self.lifecycle.kind)}
 
     def _list_dependency_urns(self) -> set[str]:
         return {resource.urn for resource in self.options.get("depends_on", ())}

@@ -255,11 +255,9 @@ class _Loader:
         }
         problems = validate_inputs(ModuleInputs, fields)[1]
         report_problems(problems, node, "include", self.problems)
-        path = (
-            resolve_included_file(node.get("file"), file, self.problems)
-            if "file" in fields
-            else None
-        )
+        path = None
+        if "file" in fields:
+            path = resolve_included_file(node.get("file"), file, self.problems)
         # The model's problems have been reported already.
         if not isinstance(name, ScalarNode) or not isinstance(name.value, str) or problems:
             return None

@@ -44,7 +44,6 @@ from gpuform.stacks.topology.configuration import (
 )
 from gpuform.stacks.topology.declarations import (
     MODULES,
-    ConfigVariable,
     Instance,
     InstanceGroup,
     ModuleInstance,
@@ -120,7 +119,9 @@ def plan(path: Path, context: PlanContext, problems: Diagnostics) -> PlannedTopo
             "include it in a topology, with values for its inputs; the topology of a stack has "
             "config instead of inputs"
         )
-        problems.add(_find_first_position(topology.inputs, path), "module", message, hint)
+        positions = [variable.position for variable in topology.inputs.values()]
+        position = positions[0] if positions else SourcePosition(format_path(path))
+        problems.add(position, "module", message, hint)
     return plan_topology(topology, context, problems)
 
 
@@ -188,12 +189,6 @@ def resolve_stack_references(
         if isinstance(value, str):
             stack_names[name] = value
     return stack_names
-
-
-def _find_first_position(inputs: Mapping[str, ConfigVariable], path: Path) -> SourcePosition:
-    return next(
-        (variable.position for variable in inputs.values()), SourcePosition(format_path(path))
-    )
 
 
 def _check_stack(

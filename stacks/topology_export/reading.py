@@ -80,11 +80,9 @@ def list_resources_with_nodes(
             hint="declare a cluster of together, or a node pool or GPU node of scp, and run "
             "`gpuform up`",
         )
-    selected = (
-        [match for name in names for match in _select_by_name(stack, candidates, name)]
-        if names
-        else candidates
-    )
+    selected = candidates
+    if names:
+        selected = [match for name in names for match in _select_by_name(stack, candidates, name)]
     # A state has its resources in the order in which they were made, another one in each run.
     entries = sorted({entry.urn: entry for entry, _ in selected}.values(), key=lambda e: e.urn)
     live_resources = read_resources(stack, config, entries) if refresh else None

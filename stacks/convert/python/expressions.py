@@ -81,11 +81,9 @@ class ExpressionWriter:
 
     def _render_single(self, piece: nodes.Expr) -> str:
         reference = self.find_reference(piece)
-        return (
-            reference.code
-            if reference is not None
-            else _strip_brackets(self.render_known(piece).code)
-        )
+        if reference is not None:
+            return reference.code
+        return _strip_brackets(self.render_known(piece).code)
 
     def find_reference(self, piece: nodes.Expr) -> PythonExpression | None:
         """Return the Python expression of a reference, or None for another expression."""
@@ -165,12 +163,9 @@ def _strip_brackets(code: str) -> str:
         inner_expression = ast.parse(code[1:-1], mode="eval").body
     except SyntaxError:
         return code
-    return (
-        code[1:-1]
-        # `(a) + (b)` begins and ends with brackets as well, but these are not a pair.
-        if code[:1] == "(" and ast.dump(expression) == ast.dump(inner_expression)
-        else code
-    )
+    # `(a) + (b)` begins and ends with brackets as well, but these are not a pair.
+    is_pair = code[:1] == "(" and ast.dump(expression) == ast.dump(inner_expression)
+    return code[1:-1] if is_pair else code
 
 
 _ARITHMETIC: Final[Mapping[type[nodes.BinExpr], str]] = {

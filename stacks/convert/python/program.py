@@ -251,11 +251,8 @@ class _DeclarationStatement:
         """Yield the lines; only a used entry is assigned to a variable."""
         target = ""
         if is_used:
-            target = (
-                f"{self.variable}[{self.header.loop.key}] = "
-                if self.header
-                else f"{self.variable} = "
-            )
+            key = f"[{self.header.loop.key}]" if self.header else ""
+            target = f"{self.variable}{key} = "
         lines = [f"{target}{self.kind}{'.get' if self.is_read else ''}(", *self.arguments, ")"]
         if self.condition:
             lines = [f"if {self.condition}:", *(f"{' ' * STEP}{line}" for line in lines)]
