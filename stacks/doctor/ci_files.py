@@ -40,6 +40,12 @@ _ALL_SECRETS: Final = re.compile(
 _PLANNING: Final = re.compile(
     r'gpuform (?:-C \S+ )?(?:preview|up|destroy|refresh|join|plan-part(?! --waves)|"\$plan")(?!\S)'
 )
+# The commit of the change, or a branch that its author names. HEAD~1 is that before a merge.
+_OWN_REVISION: Final = re.compile(
+    r"--gates-from[ =]\S{0,20}?(?:\bHEAD\b(?![~^])|HEAD_REF|head_ref|head\.(?:ref|sha)"
+    r"|GITHUB_SHA|github\.sha|CI_COMMIT_(?:SHA|REF_NAME|BRANCH)|SOURCE_BRANCH)"
+)
+_LIFTED_GATE: Final = re.compile(r"(?:--allow|GPUFORM_ALLOW)\b[^\n;|&]{0,60}\bgate:")
 _WRITE_AGAIN: Final = "write the workflows again: `gpuform new ci --force`"
 _OWNERS_FILES: Final = ("CODEOWNERS", ".github/CODEOWNERS", ".gitlab/CODEOWNERS", "docs/CODEOWNERS")
 
@@ -84,7 +90,7 @@ class _CiLoader(yaml.SafeLoader):
 _CiLoader.add_multi_constructor("!", lambda _loader, _suffix, _node: None)
 
 
-def _load_document(text: str) -> dict[str, Any]:
+def _load_document(text: str) -> dict[Any, Any]:
     """Return the mapping in the text of a workflow; empty for anything else. Raises YAMLError."""
     document = yaml.load(text, _CiLoader)  # noqa: S506 - safe: tags give None
     return document if isinstance(document, dict) else {}
@@ -96,10 +102,14 @@ def _examine_github_jobs(file: Path) -> Iterator[Finding]:
     document = _load_document(content)
     # All secrets of the workflows of `new ci --all` are in environments.
     is_of_all_stacks = "preview --all" in content or "gpuform join" in content
+    # YAML 1.1 reads the key `on` as true.
+    if "pull_request_target" in (document.get("on", document.get(True)) or ()):
+        text = f"{file.name} runs on pull_request_target: the program of a fork gets its secrets"
+        yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
     for name, job in (document.get("jobs") or {}).items():
-        text = yaml.safe_dump([document.get("env"), job], width=10_000)
-        names = sorted(set(_SECRET.findall(text)))
-        if _ALL_SECRETS.search(text):
+        job_text = yaml.safe_dump([document.get("env"), job], width=10_000)
+        names = sorted(set(_SECRET.findall(job_text)))
+        if _ALL_SECRETS.search(job_text):
             names.append("all secrets")
         label = f"{file.name}: job {name}"
         environment = job.get("environment")
@@ -113,14 +123,15 @@ def _examine_github_jobs(file: Path) -> Iterator[Finding]:
         elif names:
             text = f"{label} is in no environment, and gets {', '.join(names)}"
             yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
-        elif not _ANY_SECRET.search(text):
+        elif not _ANY_SECRET.search(job_text):
             yield Finding(_AREA, Level.OK, f"{label} gets no secret")
         elif is_of_all_stacks:
             text = f"{label} gets secrets of the repository, which any branch can read"
             yield Finding(_AREA, Level.PROBLEM, text, "move them into an environment")
         else:
             yield Finding(_AREA, Level.OK, f"{label} gets read-only keys alone")
-        yield from _examine_gates(label, [step.get("run") for step in job.get("steps") or ()])
+        commands = [step.get("run") for step in job.get("steps") or ()]
+        yield from _examine_gates(label, job_text, commands)
 
 
 def _examine_gitlab_jobs(file: Path) -> Iterator[Finding]:
@@ -141,7 +152,8 @@ def _examine_gitlab_jobs(file: Path) -> Iterator[Finding]:
         yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
     for name, job in document.items():
         if isinstance(job, dict):
-            yield from _examine_gates(f"{file.name}: job {name}", job.get("script"))
+            job_text = yaml.safe_dump([document.get("variables"), job], width=10_000)
+            yield from _examine_gates(f"{file.name}: job {name}", job_text, job.get("script"))
 
 
 def _examine_includes(pipeline: Path, files: Sequence[Path]) -> Iterator[Finding]:
@@ -155,12 +167,19 @@ def _examine_includes(pipeline: Path, files: Sequence[Path]) -> Iterator[Finding
             yield Finding(_AREA, Level.PROBLEM, problem, remedy)
 
 
-def _examine_gates(label: str, script: object) -> Iterator[Finding]:
-    """Yield a problem if a job plans or applies with the gates of the change itself."""
-    commands = _iterate_commands(script)
-    if any(_PLANNING.search(command) and "--gates-from" not in command for command in commands):
+def _examine_gates(label: str, job: str, script: object) -> Iterator[Finding]:
+    """Yield problems if a job plans or applies with the gates of the change itself, or without one.
+
+    `job` is the job as YAML, with the variables of its file.
+    """
+    commands = [command for command in _iterate_commands(script) if _PLANNING.search(command)]
+    if any("--gates-from" not in it or _OWN_REVISION.search(it) for it in commands):
         text = f"{label} is judged by the gates of the change itself"
         yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+    if commands and _LIFTED_GATE.search(job):
+        text = f"{label} lifts a gate for every plan"
+        remedy = "write a waiver with a last day into gates.yaml, and merge it first"
+        yield Finding(_AREA, Level.PROBLEM, text, remedy)
 
 
 def _iterate_commands(script: object) -> Iterator[str]:

@@ -369,6 +369,11 @@ def test_doctor_finds_no_problem_in_the_written_files(
         (" --gates-from 'origin/main'", "", "is judged by the gates of the change itself"),
         ("gpuform join --gates-from 'origin/main'", "gpuform join", "job plan is judged by"),
         (" --rehearse --gates-from 'origin/main'", "", "job plan-1 is judged by"),
+        ("from 'origin/main'", 'from "origin/$GITHUB_HEAD_REF"', "job plan-1 is judged by"),
+        ("from 'origin/main'", "from HEAD", "job plan is judged by"),
+        ("--gates-from 'o", "--allow gate:few --gates-from 'o", "job plan lifts a gate"),
+        ("\nenv:\n", "\nenv:\n  GPUFORM_ALLOW: gate:few\n", "job plan-1 lifts a gate"),
+        ("\n  pull_request:", "\n  pull_request_target:", "runs on pull_request_target"),
         ("rm -f plan.json\n", "gpuform -C x up; true --gates-from a\t\n", "job plan is judged by"),
     ],
 )
