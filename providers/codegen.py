@@ -382,13 +382,11 @@ def _render_values_type(type_name: str, model: type[BaseModel]) -> str:
     """Return the Python code of the TypedDict of an object among the outputs.
 
     A class cannot have a field with the name of a Python keyword: then the type is written as a
-    call. The fields of an input are described once, by the type of its arguments.
+    call.
     """
     is_class = not any(map(keyword.iskeyword, model.model_fields))
     is_input = issubclass(model, InputModel)
     sentence = (model.__doc__ or "").strip().partition("\n")[0].partition(". ")[0]
-    if is_input:
-        sentence = f"Described by `{_format_arguments_name(model)}`"
     doc = f'"""{sentence.removesuffix(".")}."""' if sentence else ""
     lines = [f"    class {type_name}(TypedDict):\n", f"        {doc}\n\n" if doc else ""]
     if not is_class:
@@ -400,7 +398,7 @@ def _render_values_type(type_name: str, model: type[BaseModel]) -> str:
         if is_declared or _is_optional(field.annotation):
             field_type = f"NotRequired[{field_type}]"
         if is_class:
-            description = [] if is_input else _render_docstring(field.description or name, 8)
+            description = _render_docstring(field.description or name, 8)
             lines += [f"        {name}: {field_type}\n", *description]
         else:
             lines.append(f'            "{name}": {field_type},\n')

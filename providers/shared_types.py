@@ -207,17 +207,29 @@ class MachineRepairArguments(TypedDict):
 if TYPE_CHECKING:
 
     class SlurmValues(TypedDict):
-        """Described by `SlurmArguments`."""
+        """How gpuform reaches a cluster's Slurm."""
 
         via: NotRequired[str]
+        """exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where
+        Slurm's commands are installed on this machine."""
         namespace: NotRequired[str]
+        """exec: namespace of Slurm."""
         pod_selector: NotRequired[str]
+        """exec: labels of the pods in which commands can be run; a running one is used."""
         container: NotRequired[str]
+        """exec: the container of the pod."""
         host: NotRequired[str]
+        """ssh: the login node, or a Host of your SSH configuration."""
         user: NotRequired[str]
+        """ssh: name to log in with; the name in your SSH configuration when not declared."""
         port: NotRequired[int]
+        """ssh: port of the login node."""
         sudo: NotRequired[bool]
+        """Whether to run changing commands with `sudo`, without a password; true by default with
+        ssh."""
         drain_by: NotRequired[str]
+        """How nodes are drained: scontrol, or slinky for an annotation of the nodes' pods, which
+        Slinky 1.3 and newer follow."""
 
     class NodeFaultValues(TypedDict):
         """A broken node, as last observed."""
@@ -261,22 +273,35 @@ if TYPE_CHECKING:
         """When the test ended, in UTC; empty: unknown."""
 
     class BatchJobValues(TypedDict):
-        """Described by `BatchJobArguments`."""
+        """A batch job of Slurm that measures nodes, instead of the Cluster Readiness Engine."""
 
         script: str
+        """The batch script, with its first line `#!/bin/bash`. gpuform passes the nodes to sbatch,
+        and reserves them exclusively."""
         result: str
+        """A regular expression for the line with the result, with the figure in parentheses. The
+        last of several matching lines counts."""
         nodes: NotRequired[str]
+        """each: one job for each node. all: one job for all nodes. each if not declared."""
 
     class CategoryValues(TypedDict):
-        """Described by `CategoryArguments`."""
+        """One test that nodes have to pass."""
 
         domain: str
+        """Domain of the test."""
         variant: str
+        """Variant of the test."""
         options: NotRequired[dict[str, Any]]
+        """Options of the Cluster Readiness Engine for this category, by the engine's names.
+        `testScale: intra-node` tests each node alone, `diagnose` finds faulty nodes."""
         floor: NotRequired[float]
+        """The lowest result that passes, in the unit of `metric`."""
         tolerance: NotRequired[str]
+        """How far below the floor a result still passes; 0% if not declared."""
         metric: NotRequired[str]
+        """The metric of the floor; busBandwidthGBps for communication if not declared."""
         job: NotRequired[BatchJobValues]
+        """The batch job that runs the test on a Slurm cluster."""
 
     class NodeEvidenceValues(TypedDict):
         """The tests that one node has passed."""
@@ -323,44 +348,78 @@ if TYPE_CHECKING:
         ..."""
 
     class KubernetesValues(TypedDict):
-        """Described by `KubernetesArguments`."""
+        """The Kubernetes that schedules jobs on the nodes."""
 
         kubeconfig: NotRequired[str]
+        """Path of a kubeconfig on this machine; ~/.kube/config when not declared."""
         context: NotRequired[str]
+        """Context in the kubeconfig; the current one if not declared."""
 
     class PoolDrainValues(TypedDict):
-        """Described by `PoolDrainArguments`."""
+        """What to do about the jobs on a pool's removed nodes, and which nodes to remove first."""
 
         on_busy: NotRequired[str]
+        """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or
+        evict the jobs."""
         wait_minutes: NotRequired[int]
+        """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this
+        time, no node is removed."""
         nodes: NotRequired[list[str]]
+        """Names of all nodes to remove when the cluster shrinks; by default failed nodes first,
+        then cordoned or drained, then idle, then the newest ones."""
         kubernetes: NotRequired[KubernetesValues]
+        """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
+        jobs."""
         slurm: NotRequired[SlurmValues]
+        """The Slurm to ask for jobs; exec needs kubernetes, too."""
 
     class RolloutValues(TypedDict):
-        """Described by `RolloutArguments`."""
+        """How nodes are replaced when their image or type changes, or when they have failed."""
 
         max_unavailable: NotRequired[Any]
+        """How many nodes may be unavailable at the same time: a number, or a share such as 25%,
+        rounded down to at least 1. 1 if not declared. Failed nodes count."""
         pause: NotRequired[str]
+        """How long to wait after each step, such as 5m; no pause if not declared."""
         on_failure: NotRequired[str]
+        """When a new node fails: stop before the next step (default), or continue while fewer than
+        max_unavailable nodes are unavailable."""
 
     class RepairValues(TypedDict):
-        """Described by `RepairArguments`."""
+        """Which broken nodes are repaired, how many at a time, and who must have seen the plan."""
 
         approve: NotRequired[str]
+        """reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or
+        --allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not
+        declared."""
         on: NotRequired[list[str]]
+        """Which reports count: platform (reports a broken node, or proposes a repair), not_ready
+        (the scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+        certification names this node alone). platform if not declared."""
         not_ready_for: NotRequired[str]
+        """How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+        declared."""
         max_temperature: NotRequired[int]
+        """Highest allowed temperature of a GPU in degrees Celsius, for on: overheated."""
         max_parallel: NotRequired[int]
+        """How many nodes are repaired at a time; 1 when not declared."""
         max_unhealthy: NotRequired[Any]
+        """With more broken nodes than this, nothing is repaired, because the cause is then probably
+        not in the nodes. A number, or a share rounded down to at least 1; 25% if not declared."""
 
     class ScheduleValues(TypedDict):
-        """Described by `ScheduleArguments`."""
+        """The hours in which a resource runs."""
 
         days: NotRequired[list[str]]
+        """The days on which the resource starts; all when not declared."""
         start: str
+        """When the resource starts, in time_zone."""
         stop: str
+        """When the resource stops: on the next day if the time is not after start; 24:00 is
+        midnight."""
         time_zone: str
+        """IANA name of the time zone. When daylight saving time skips a time, the moment of the
+        change counts; when a time occurs twice, start is the first and stop the second."""
 
     IdleValues = TypedDict(
         "IdleValues",
@@ -370,23 +429,39 @@ if TYPE_CHECKING:
             "then": NotRequired[str],
         },
     )
-    """Described by `IdleArguments`."""
+    """When the GPUs of the resource count as idle; then `gpuform expire` stops the resource."""
 
     class ScheduledDrainValues(TypedDict):
-        """Described by `ScheduledDrainArguments`."""
+        """What to do about the jobs on removed nodes, and which scheduler to ask."""
 
         on_busy: NotRequired[str]
+        """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or
+        evict the jobs."""
         wait_minutes: NotRequired[int]
+        """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this
+        time, no node is removed."""
         kubernetes: NotRequired[KubernetesValues]
+        """The Kubernetes to ask for jobs; without kubernetes and slurm, gpuform does not look for
+        jobs."""
         slurm: NotRequired[SlurmValues]
+        """The Slurm to ask for jobs; exec needs kubernetes, too."""
 
     class MachineRepairValues(TypedDict):
-        """Described by `MachineRepairArguments`."""
+        """When a broken machine is repaired, and who must have seen the plan."""
 
         approve: NotRequired[str]
+        """reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or
+        --allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not
+        declared."""
         on: NotRequired[list[str]]
+        """Which reports count: platform (reports a broken node, or proposes a repair), not_ready
+        (the scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+        certification names this node alone). platform if not declared."""
         not_ready_for: NotRequired[str]
+        """How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+        declared."""
         max_temperature: NotRequired[int]
+        """Highest allowed temperature of a GPU in degrees Celsius, for on: overheated."""
 
 else:
     SlurmValues = dict[str, Any]

@@ -235,99 +235,143 @@ class GpuNodeArguments(TypedDict):
 if TYPE_CHECKING:
 
     class GpuValues(TypedDict):
-        """Described by `GpuArguments`."""
+        """One GPU."""
 
         model_name: str
+        """Model, such as NVIDIA A100."""
         memory: int
+        """Memory of the GPU in MB."""
 
     class NodeGpusValues(TypedDict):
-        """Described by `NodeGpusArguments`."""
+        """The GPUs of a node."""
 
         count: NotRequired[int]
+        """Number of GPUs; computed if they are listed."""
         memory: NotRequired[int]
+        """Memory of all GPUs in MB; computed if they are listed."""
         gpus: NotRequired[list[GpuValues]]
+        """The GPUs one by one."""
         features: NotRequired[list[str]]
+        """Features of the GPUs, such as tensor_cores."""
         model_names: NotRequired[list[str]]
+        """The distinct models; computed when the GPUs are listed."""
 
     class VcpusValues(TypedDict):
-        """Described by `VcpusArguments`."""
+        """The virtual CPUs of a node."""
 
         count: int
+        """Number of virtual CPUs."""
 
     class StorageValues(TypedDict):
-        """Described by `StorageArguments`."""
+        """The storage of a node."""
 
         disks: int
+        """Number of disks."""
         size: int
+        """Size of all disks in MB."""
 
     class NetworkValues(TypedDict):
-        """Described by `NetworkArguments`."""
+        """The network of a node."""
 
         interfaces: int
+        """Number of network interfaces."""
         tx_bandwidth: float
+        """Bandwidth of sending in MB/s."""
         rx_bandwidth: float
+        """Bandwidth of receiving in MB/s."""
 
     class NodeValues(TypedDict):
-        """Described by `NodeArguments`."""
+        """One node of a cluster."""
 
         id: str
+        """Id of the node in this cluster."""
         gpus: NodeGpusValues
+        """GPUs of the node."""
         vcpus: VcpusValues
+        """Virtual CPUs of the node."""
         memory: int
+        """Memory of the node in MB."""
         swap: int
+        """Swap space of the node in MB."""
         storage: StorageValues
+        """Storage of the node."""
         network: NetworkValues
+        """Network of the node."""
 
     class NodesValues(TypedDict):
-        """Described by `NodesArguments`."""
+        """The nodes of a cluster."""
 
         count: NotRequired[int]
+        """Number of nodes; computed."""
         node_data: NotRequired[list[NodeValues]]
+        """The nodes one by one. Not together with aios.GpuNode resources."""
 
     class TotalGpusValues(TypedDict):
-        """Described by `TotalGpusArguments`."""
+        """All GPUs of a cluster."""
 
         count: NotRequired[int]
+        """Number of GPUs; computed."""
         memory: NotRequired[int]
+        """Memory of all GPUs in MB; computed."""
 
     class TotalVcpusValues(TypedDict):
-        """Described by `TotalVcpusArguments`."""
+        """All virtual CPUs of a cluster."""
 
         count: NotRequired[int]
+        """Number of virtual CPUs; computed."""
 
     class TotalStorageValues(TypedDict):
-        """Described by `TotalStorageArguments`."""
+        """All storage of a cluster."""
 
         disks: NotRequired[int]
+        """Number of disks; computed."""
         size: NotRequired[int]
+        """Size of all disks in MB; computed."""
 
     class TotalNetworkValues(TypedDict):
-        """Described by `TotalNetworkArguments`."""
+        """The network of all nodes of a cluster."""
 
         interfaces: NotRequired[int]
+        """Number of network interfaces; computed."""
         tx_bandwidth: NotRequired[float]
+        """Bandwidth of sending in MB/s; computed."""
         rx_bandwidth: NotRequired[float]
+        """Bandwidth of receiving in MB/s; computed."""
 
     class ConfigValues(TypedDict):
-        """Described by `ConfigArguments`."""
+        """The settings of the cluster's controller."""
 
         policy_executor_id: NotRequired[str]
+        """Id of a custom policy executor."""
         policy_execution_mode: NotRequired[str]
+        """Where policies are executed, such as local."""
         custom_policy_system: NotRequired[Any]
+        """A custom policy system: any value, passed on unchanged."""
         public_hostname: str
+        """Public host name of the cluster."""
         use_gateway: NotRequired[bool]
+        """Whether clients reach the cluster through a gateway."""
         actions_policy_map: NotRequired[Any]
+        """Policies by the actions that they decide: any value."""
 
     class ClusterMetadataValues(TypedDict):
-        """Described by `ClusterMetadataArguments`."""
+        """Facts about the cluster for people."""
 
         name: str
+        """A readable name."""
         description: str
+        """Purpose of the cluster."""
         owner: str
+        """Person or team that manages the cluster."""
         email: NotRequired[str]
+        """Email address for contact."""
         countries: NotRequired[list[str]]
+        """Countries that the cluster belongs to."""
         misc_contact_info: NotRequired[Any]
+        """Further contacts and support: any value."""
         additional_info: NotRequired[Any]
+        """Other facts: any value. Pass a pulumi.Output.secret if the value contains a secret, such
+        as a join command."""
 
     class UrlMapValues(TypedDict):
         """The addresses of the cluster's services."""

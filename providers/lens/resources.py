@@ -89,39 +89,62 @@ class HealthGateArguments(TypedDict):
 if TYPE_CHECKING:
 
     class BoundsValues(TypedDict):
-        """Described by `BoundsArguments`."""
+        """The bounds of a number."""
 
         at_least: NotRequired[float]
+        """The lowest accepted value."""
         at_most: NotRequired[float]
+        """The highest accepted value."""
 
     class RateBoundsValues(TypedDict):
-        """Described by `RateBoundsArguments`."""
+        """The bounds of a rate, from 0 to 1."""
 
         at_least: NotRequired[float]
+        """The lowest accepted value, from 0 to 1."""
         at_most: NotRequired[float]
+        """The highest accepted value, from 0 to 1."""
 
     class ConditionValues(TypedDict):
-        """Described by `ConditionArguments`."""
+        """The bounds that all have to hold."""
 
         total_nodes: NotRequired[BoundsValues]
+        """GPU nodes."""
         healthy_nodes: NotRequired[BoundsValues]
+        """Healthy nodes."""
         faulty_nodes: NotRequired[BoundsValues]
+        """Nodes with faults."""
         fully_idle_nodes: NotRequired[BoundsValues]
+        """Nodes without any GPU in use."""
         partially_idle_nodes: NotRequired[BoundsValues]
+        """Nodes with some GPUs in use."""
         busy_nodes: NotRequired[BoundsValues]
+        """Nodes with all GPUs in use."""
         active_ports: NotRequired[BoundsValues]
+        """Active RDMA ports."""
         total_ports: NotRequired[BoundsValues]
+        """RDMA ports."""
         healthy_node_rate: NotRequired[RateBoundsValues]
+        """Share of healthy nodes."""
         active_port_rate: NotRequired[RateBoundsValues]
+        """Share of active RDMA ports."""
         allocation_rate: NotRequired[RateBoundsValues]
+        """Share of the GPUs that are allocated to workloads."""
         utilization: NotRequired[RateBoundsValues]
+        """Utilization of the allocated GPUs."""
         storage_utilization_rate: NotRequired[RateBoundsValues]
+        """Used part of the storage."""
         storage_total_tb: NotRequired[BoundsValues]
+        """Storage, in TB."""
         storage_used_tb: NotRequired[BoundsValues]
+        """Used storage, in TB."""
         storage_available_tb: NotRequired[BoundsValues]
+        """Free storage, in TB."""
         rdma_bandwidth_gbps: NotRequired[BoundsValues]
+        """Bandwidth of RDMA, in Gbps."""
         max_temperature: NotRequired[BoundsValues]
+        """Temperature of the hottest GPU, in °C."""
         max_power: NotRequired[BoundsValues]
+        """Highest power of any GPU, in watts."""
 
     class SeenValues(TypedDict):
         """The numbers of the overview and the heatmap."""

@@ -262,15 +262,23 @@ class CertificationArguments(TypedDict):
 if TYPE_CHECKING:
 
     class NodeValues(TypedDict):
-        """Described by `NodeArguments`."""
+        """One node of a pool, where it differs from the other nodes."""
 
         gpu_node_name: NotRequired[str]
+        """Name of the node; by default gpu_node_name_prefix, a hyphen and the node's key. Another
+        name creates another node."""
         ip_address: NotRequired[str]
+        """A fixed address of the subnet; another one replaces the node."""
         nat_enabled: NotRequired[bool]
+        """Whether the node has a public address, by public_ip_address_id."""
         public_ip_address_id: NotRequired[str]
+        """Id of the public IP for NAT."""
         zone: NotRequired[str]
+        """Availability zone of the node; by default as the pool. Another one replaces the node."""
         lock_enabled: NotRequired[bool]
+        """Whether the node is locked; by default as the pool."""
         state: NotRequired[str]
+        """RUNNING or STOPPED; by default as the pool."""
 
     class NewerImageValues(TypedDict):
         """An image that is newer than the declared one."""

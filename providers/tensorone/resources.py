@@ -167,38 +167,55 @@ class ClusterArguments(TypedDict):
 if TYPE_CHECKING:
 
     class PortMappingValues(TypedDict):
-        """Described by `PortMappingArguments`."""
+        """A port of the cluster that is reachable from outside."""
 
         internal_port: int
+        """Port inside the cluster."""
         external_port: NotRequired[int]
+        """Port outside; the platform's choice when not declared."""
         protocol: NotRequired[str]
+        """Protocol: tcp or udp."""
         description: NotRequired[str]
+        """Purpose of the port."""
 
     class AutoTerminateValues(TypedDict):
-        """Described by `AutoTerminateArguments`."""
+        """When the platform stops the cluster by itself."""
 
         enabled: NotRequired[bool]
+        """Whether the platform stops the cluster by itself."""
         idle_minutes: NotRequired[int]
+        """Minutes without work after which the platform stops the cluster."""
         max_runtime_hours: NotRequired[int]
+        """Hours of running after which the platform stops the cluster."""
         cost_limit_usd: NotRequired[float]
+        """Cost at which the platform stops the cluster, in USD."""
 
     class ClusterRepairValues(TypedDict):
-        """Described by `ClusterRepairArguments`."""
+        """When a broken cluster is restarted, and who must have seen the plan."""
 
         approve: NotRequired[str]
+        """reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or
+        --allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not
+        declared."""
         on: NotRequired[list[str]]
+        """Which reports count: platform, the status of the cluster or the health of the cluster's
+        GPUs."""
 
     class AlternativeValues(TypedDict):
-        """Described by `AlternativeArguments`."""
+        """Another region, another GPU type, or both."""
 
         region: NotRequired[str]
+        """The region to try."""
         gpu_type: NotRequired[str]
+        """The type of GPU to try."""
 
     class OnNoCapacityValues(TypedDict):
-        """Described by `OnNoCapacityArguments`."""
+        """What to do while the platform has no free GPUs, instead of failing at once."""
 
         alternatives: NotRequired[list[AlternativeValues]]
+        """The alternatives for a new cluster, in this order."""
         wait_minutes: NotRequired[int]
+        """How long to keep trying, in minutes."""
 
     class SshConnectionValues(TypedDict):
         host: str

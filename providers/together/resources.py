@@ -400,119 +400,196 @@ class CertificationArguments(TypedDict):
 if TYPE_CHECKING:
 
     class SharedVolumeValues(TypedDict):
-        """Described by `SharedVolumeArguments`."""
+        """A volume that every node of a cluster mounts and that outlives the cluster."""
 
         volume_name: str
+        """Name of the volume; Kubernetes claims bind to it by this name."""
         size_tib: int
+        """Size in whole TiB; it can only grow."""
         region: str
+        """Region of the volume and of the clusters that mount it, such as us-central-8."""
         is_lifecycle_independent: NotRequired[bool]
+        """Whether an inline volume outlives its cluster."""
         project_id: NotRequired[str]
+        """Project that owns the volume. When not declared: that of the variable TOGETHER_PROJECT_ID
+        when the volume is created, else the API key's own project."""
         instance_cluster_id: NotRequired[str]
+        """Cluster near whose machines the platform places the volume."""
 
     class OidcConfigValues(TypedDict):
-        """Described by `OidcConfigArguments`."""
+        """Sign-in to the cluster through an OpenID Connect issuer."""
 
         client_id: str
+        """Client id registered with the issuer."""
         group_claim: str
+        """Claim that holds a user's groups, such as groups."""
         group_prefix: str
+        """Prefix of each group's name, such as oidc:."""
         issuer_url: str
+        """URL of the issuer."""
         username_claim: str
+        """Claim that names the user, such as sub or email."""
         username_prefix: str
+        """Prefix of each user's name, such as oidc:."""
         ca_cert: NotRequired[str]
+        """PEM certificate of the issuer's authority, for a private authority."""
 
     class SwitchValues(TypedDict):
-        """Described by `SwitchArguments`."""
+        """A component that is on or off."""
 
         enabled: NotRequired[bool]
+        """Whether the setting is on."""
 
     class SlurmStartupScriptsValues(TypedDict):
-        """Described by `SlurmStartupScriptsArguments`."""
+        """Scripts that Slurm runs at the stages of nodes and jobs; each begins with a shebang."""
 
         controller_prolog: NotRequired[str]
+        """Before a job, on the controller; the script calls no command of Slurm."""
         controller_epilog: NotRequired[str]
+        """After a job, on the controller."""
         worker_prolog: NotRequired[str]
+        """Before a job, on each worker; the script calls no command of Slurm."""
         worker_epilog: NotRequired[str]
+        """After a job, on each worker."""
         login_init_script: NotRequired[str]
+        """At the start of login nodes."""
         nodeset_init_script: NotRequired[str]
+        """At the start of node sets."""
         extra_slurm_conf: NotRequired[str]
+        """Lines added to slurm.conf."""
 
     class ClusterConfigValues(TypedDict):
-        """Described by `ClusterConfigArguments`."""
+        """The components that the platform installs in the cluster."""
 
         load_balancer: str
+        """Load balancer: NONE, TRAEFIK, NGINX, ISTIO."""
         gpu_operator_version: NotRequired[str]
+        """NVIDIA GPU Operator version, such as v24.6.2."""
         network_operator_version: NotRequired[str]
+        """NVIDIA Network Operator version, such as v24.7.0."""
         ingress: NotRequired[SwitchValues]
+        """The ingress controller."""
         jumphost_enabled: NotRequired[bool]
+        """Whether the cluster has a jump host."""
         kubernetes_dashboard_enabled: NotRequired[bool]
+        """Whether the Kubernetes dashboard is installed."""
         observability: NotRequired[SwitchValues]
+        """Metrics and logs."""
         slurm_startup_scripts: NotRequired[SlurmStartupScriptsValues]
+        """Scripts of a SLURM cluster."""
         ssh_ca_enabled: NotRequired[bool]
+        """Whether SSH uses certificates of the cluster's own authority."""
 
     class AddOnConfigValues(TypedDict):
-        """Described by `AddOnConfigArguments`."""
+        """The settings of an add-on, under its type's name."""
 
         dashboard: NotRequired[SwitchValues]
+        """Kubernetes dashboard."""
         headlamp: NotRequired[SwitchValues]
+        """Headlamp dashboard."""
         ingress: NotRequired[SwitchValues]
+        """Ingress."""
         slurm_web: NotRequired[SwitchValues]
+        """Slurm web interface."""
         torchpass: NotRequired[SwitchValues]
+        """No longer offered by Together."""
 
     class AddOnValues(TypedDict):
-        """Described by `AddOnArguments`."""
+        """One add-on of a cluster, identified by its name."""
 
         add_on_type: str
+        """Type: dashboard, headlamp, ingress or slurm_web."""
         name: str
+        """Name of the add-on in this cluster."""
         config: NotRequired[AddOnConfigValues]
+        """Settings of the add-on."""
 
     class AcceptanceTestsValues(TypedDict):
-        """Described by `AcceptanceTestsArguments`."""
+        """The tests that a new cluster has to pass."""
 
         enabled: NotRequired[bool]
+        """Whether the tests run."""
         dcgm_diag_level: NotRequired[str]
+        """Depth of the DCGM diagnostics; MEDIUM when not declared."""
         dcgm_diag_skipped: NotRequired[bool]
+        """Skip DCGM diagnostics."""
         gpu_burn_duration: NotRequired[int]
+        """Duration of GPU burn in seconds; 0 is the default."""
         gpu_burn_skipped: NotRequired[bool]
+        """Skip GPU burn."""
         nccl_multi_node_skipped: NotRequired[bool]
+        """Skip NCCL over several nodes."""
         nccl_single_node_skipped: NotRequired[bool]
+        """Skip NCCL inside one node."""
         storage_skipped: NotRequired[bool]
+        """Skip storage performance."""
 
     class AlternativeValues(TypedDict):
-        """Described by `AlternativeArguments`."""
+        """Another region, another GPU type, or both."""
 
         region: NotRequired[str]
+        """The region to try."""
         gpu_type: NotRequired[str]
+        """The type of GPU to try."""
 
     class OnNoCapacityValues(TypedDict):
-        """Described by `OnNoCapacityArguments`."""
+        """What to do while the platform has no free GPUs, instead of failing at once."""
 
         alternatives: NotRequired[list[AlternativeValues]]
+        """The alternatives for a new cluster, in this order."""
         wait_minutes: NotRequired[int]
+        """How long to keep trying, in minutes."""
 
     class ClusterDrainValues(TypedDict):
-        """Described by `ClusterDrainArguments`."""
+        """What to do about the jobs on a cluster's nodes, and which nodes are removed first."""
 
         on_busy: NotRequired[str]
+        """While jobs run on the nodes: wait until the jobs have ended (default), fail at once, or
+        evict the jobs."""
         wait_minutes: NotRequired[int]
+        """How long to wait for jobs, in minutes; 60 if not declared. If jobs still run after this
+        time, no node is removed."""
         nodes: NotRequired[list[str]]
+        """Names of all nodes to remove when the cluster shrinks; by default failed nodes first,
+        then cordoned or drained, then idle, then the newest ones."""
         slurm: NotRequired[SlurmValues]
+        """How to reach the Slurm of a SLURM cluster: by default in the pod of Slinky's
+        controller."""
 
     class ClusterRolloutValues(TypedDict):
-        """Described by `ClusterRolloutArguments`."""
+        """How a cluster is replaced when a change cannot be made in place."""
 
         strategy: str
+        """replace_cluster: the new cluster is created first, if there is stock, and the old one is
+        deleted when no job runs on it any more."""
         keep_volume: NotRequired[bool]
+        """Whether the new cluster must mount the volume of the old one; requires volume_id."""
 
     class ClusterRepairValues(TypedDict):
-        """Described by `ClusterRepairArguments`."""
+        """Which broken nodes are repaired, and how the nodes of a cluster may be repaired."""
 
         approve: NotRequired[str]
+        """reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or
+        --allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not
+        declared."""
         on: NotRequired[list[str]]
+        """Which reports count: platform (reports a broken node, or proposes a repair), not_ready
+        (the scheduler cannot use the node), overheated (measured by Lens), failed_certification (a
+        certification names this node alone). platform if not declared."""
         not_ready_for: NotRequired[str]
+        """How long a scheduler must be unable to use a node before it counts as broken; 10m if not
+        declared."""
         max_temperature: NotRequired[int]
+        """Highest allowed temperature of a GPU in degrees Celsius, for on: overheated."""
         max_parallel: NotRequired[int]
+        """How many nodes are repaired at a time; 1 when not declared."""
         max_unhealthy: NotRequired[Any]
+        """With more broken nodes than this, nothing is repaired, because the cause is then probably
+        not in the nodes. A number, or a share rounded down to at least 1; 25% if not declared."""
         modes: NotRequired[list[str]]
+        """Allowed repairs: a new machine on another host (HOST_AWARE) or on any host (VM_ONLY), a
+        reboot, or a power cycle of the host. Together's proposal is used if it is listed, otherwise
+        the first one. All, HOST_AWARE first, if not declared."""
 
     class ControlPlaneNodeValues(TypedDict):
         node_id: str
