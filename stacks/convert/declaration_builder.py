@@ -216,12 +216,9 @@ class DeclarationBuilder:
             message_and_hint = _describe_disclosure(f"{requests[0].name}.{key}")
             self.problems.append(create_problem(requests[0], "secret", *message_and_hint))
             return None
-        if (
-            # A state shows only the result of a secret text: its parts become `depends_on`.
-            len(values) == 1
-            and isinstance(values[0], Secret)
-            and any(find_references(value, ConfigReference))
-        ):
+        # A state shows only the result of a secret text: its parts become `depends_on`.
+        is_secret_of_state = len(values) == 1 and isinstance(values[0], Secret)
+        if is_secret_of_state and any(find_references(value, ConfigReference)):
             return value
         referenced_addresses = {
             self.get_address(reference) for reference in find_references(value, DeclaredReference)

@@ -207,9 +207,8 @@ def sort_by_dependencies(entries: Sequence[ResourceEntry]) -> list[ResourceEntry
         if entry.address in visited_addresses:
             return
         visited_addresses.add(entry.address)
-        for reference in find_references(
-            [dict(entry.properties), dict(entry.options)], DeclaredReference
-        ):
+        values = [dict(entry.properties), dict(entry.options)]
+        for reference in find_references(values, DeclaredReference):
             dependency = entries_by_address.get(f"{reference.section}.{reference.name}")
             if dependency is not None:
                 visit(dependency)

@@ -347,11 +347,8 @@ class ExaminedStack:
         """
         records = open_intents(self.backend, self.project.name, self.name).records
         environment = read_environment(records)
-        if (
-            environment is None
-            or environment.emulated
-            or not isinstance(self.backend.storage, Files)
-        ):
+        is_real = environment is not None and not environment.emulated
+        if not is_real or not isinstance(self.backend.storage, Files):
             return
         yield self.build_warning(
             "the state lies in a folder: if this disk is lost, nobody knows what the stack created",

@@ -109,10 +109,8 @@ def render_findings(findings: Sequence[Finding], paint: Paint = PLAIN) -> Iterat
             first, *rest = finding.text.split("\n")
             level = paint(_STYLES[finding.level], f"{finding.level:<{width}}")
             yield f"  {level}  {escape_invisible(first)}"
-            for line in (
-                *rest,
-                *(f"-> {remedy_line}" for remedy_line in finding.remedy.splitlines()),
-            ):
+            remedy_lines = (f"-> {line}" for line in finding.remedy.splitlines())
+            for line in (*rest, *remedy_lines):
                 yield f"  {'':{width}}  {escape_invisible(line)}"
     counts = Counter(finding.level for finding in findings)
     totals = [

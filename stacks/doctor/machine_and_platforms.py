@@ -87,9 +87,8 @@ def _find_package_problems() -> Iterator[Finding]:
         except PackageNotFoundError:
             installed_version = ""
         # A prerelease in the range is accepted: somebody installed it on purpose.
-        if installed_version and requirement.specifier.contains(
-            installed_version, prereleases=True
-        ):
+        supported = requirement.specifier
+        if installed_version and supported.contains(installed_version, prereleases=True):
             continue
         message = f"{requirement} is missing"
         if installed_version:

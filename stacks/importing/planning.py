@@ -219,6 +219,7 @@ class _ObjectSorter:
         own_owner, other_owner = self.own_owners.get(choice.key), self.other_owners.get(choice.key)
         if is_bound and own_owner is not None and choice.name not in ("", name_of(own_owner.urn)):
             own_owner = None  # any number of resources may stand for it
+        interrupted_name = self.interrupted_creates.get(choice.id)
         if own_owner is not None:
             self._add_owned(choice, own_owner, pending_name)
         elif pending_name is not None and choice.name in ("", pending_name):
@@ -230,13 +231,8 @@ class _ObjectSorter:
         elif other_owner is not None and not is_bound:
             message = f"{choice}: belongs to {other_owner.urn} of stack {other_owner.stack}"
             self._skip_or_refuse(message, "`gpuform state move` moves a resource to this stack")
-        elif (
-            choice.section,
-            self.interrupted_creates.get(choice.id),
-        ) in self.request.declarations.names:
-            message = (
-                f"{choice}: an interrupted run created it for {self.interrupted_creates[choice.id]}"
-            )
+        elif (choice.section, interrupted_name) in self.request.declarations.names:
+            message = f"{choice}: an interrupted run created it for {interrupted_name}"
             self._skip_or_refuse(message, "`gpuform up` adopts it")
         else:
             self.new.append(choice)

@@ -336,9 +336,8 @@ def find_orphans(search: OrphanSearch) -> OrphanReport:
         intent for intent in intents if not (intent.made and set(intent.made) <= owned_ids)
     ]
     now = get_run_context().clock.now()
-    for existing in _list_still_existing(
-        [existing for existing in existing_objects if _get_key(existing) not in owned_keys], search
-    ):
+    unowned = [existing for existing in existing_objects if _get_key(existing) not in owned_keys]
+    for existing in _list_still_existing(unowned, search):
         # The clocks of platform and machine may differ: an age is never negative.
         age_s = None if existing.created_at is None else max(0.0, now - existing.created_at)
         if age_s is None or age_s >= search.min_age_s:

@@ -72,9 +72,8 @@ def build_alias_edits(
     sources = topology.sources.list_sharing(topology.path)
     name_prefix = _get_name_prefix(topology, entry)
     for other in (name for source in sources for name in source.list_names(entry.section)):
-        if other != entry.name and _has_alias(
-            sources, entry.section, other, f"{name_prefix}{new_name}"
-        ):
+        full_name = f"{name_prefix}{new_name}"
+        if other != entry.name and _has_alias(sources, entry.section, other, full_name):
             raise RenameRefused(
                 f"{entry.section}.{other} has the earlier name {new_name} in its aliases, and a "
                 "stack may still use that name",

@@ -326,9 +326,8 @@ class LearnedPlan:
         first.
         """
         replaced: set[str] = set()
-        for point in sorted(
-            (p for group in self.groups for p in group.points), key=attrgetter("number")
-        ):
+        points = (point for group in self.groups for point in group.points)
+        for point in sorted(points, key=attrgetter("number")):
             if point.op is Op.DELETE or (point.op is Op.DELETE_REPLACED and point.urn in replaced):
                 return True
             if point.op is Op.CREATE_REPLACEMENT:

@@ -197,9 +197,8 @@ def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
         if lifecycle is None or not entry.custom or entry.delete or entry.external:
             continue
         identity = {"urn": entry.urn, "name": name_of(entry.urn)}
-        for notice in lifecycle.hooks.find_due_notices(
-            to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
-        ):
+        outputs, inputs = to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
+        for notice in lifecycle.hooks.find_due_notices(outputs, inputs):
             yield notice.model_copy(update=identity)
 
 

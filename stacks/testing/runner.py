@@ -105,11 +105,10 @@ class CaseRunner:
                 for result in self._run_chain(chain, snapshots):
                     with self._lock:
                         results_by_case[result.case.file, result.case.name] = result
-                        while (
-                            unreported_cases
-                            and (unreported_cases[0].file, unreported_cases[0].name)
-                            in results_by_case
-                        ):
+                        while unreported_cases:
+                            first = unreported_cases[0]
+                            if (first.file, first.name) not in results_by_case:
+                                break
                             next_case = unreported_cases.popleft()
                             self.on_result(results_by_case[next_case.file, next_case.name])
 

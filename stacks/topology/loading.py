@@ -159,9 +159,8 @@ class _Loader:
             address = f"defaults.{section}"
             for platform, entry in get_entries(section_entry.node, address, self.problems).items():
                 is_known = _check_kind(platform, section, entry.position, self.problems)
-                if is_known and self.names.register_name(
-                    f"{address}.{platform}", "", entry.position
-                ):
+                key = f"{address}.{platform}"
+                if is_known and self.names.register_name(key, "", entry.position):
                     yield (section, platform), self.read_platform_defaults(section, platform, entry)
 
     def read_platform_defaults(

@@ -367,9 +367,8 @@ class References:
             yield (reference.root, group.declaration.name), UNKNOWN if group.open else {}
             return
         for resource in [instance] if instance else group.instances.values():
-            for name in self._choose_properties(
-                reference, resource, used if instance else None, alone=alone
-            ):
+            at = used if instance else None
+            for name in self._choose_properties(reference, resource, at, alone=alone):
                 yield (*resource.path, name), self.names.source.get_property(resource, name)
 
     def _choose_properties(

@@ -89,11 +89,8 @@ def _render_checks(
             continue
         message = quote_text(f"config.{variable.name}: {_VALUE_PLACEHOLDER} {reason}")
         # The message becomes an f-string: its own braces are doubled before the value is put in.
-        for character, replacement in (
-            ("{", "{{"),
-            ("}", "}}"),
-            (_VALUE_PLACEHOLDER, f"{{{name}!r}}"),
-        ):
+        placeholder = (_VALUE_PLACEHOLDER, f"{{{name}!r}}")
+        for character, replacement in (("{", "{{"), ("}", "}}"), placeholder):
             message = message.replace(character, replacement)
         yield f"    raise pulumi.RunError(f{message})"
 
@@ -176,14 +173,11 @@ def order_declarations(planned: PlannedTopology) -> list[Repeatable]:
         )
     for declaration in declarations:
         # The loop would read the variable that the loop itself fills.
-        if declaration.for_each is not None and declaration in _find_declarations_in(
-            [declaration.for_each], planned
-        ):
+        node = declaration.for_each
+        if node is not None and declaration in _find_declarations_in([node], planned):
             message = f"the for_each of {declaration.address} refers to its own instances"
             hint = "write the instances as separate entries"
-            raise NotConverted(
-                [DocumentDiagnostic(declaration.for_each.position, "order", message, hint)]
-            )
+            raise NotConverted([DocumentDiagnostic(node.position, "order", message, hint)])
     return sort_by_dependencies(
         declarations,
         lambda declaration: dependencies[declaration.address].values(),

@@ -153,9 +153,8 @@ class InstanceReferences:
         if reference is None:
             return None
         terraform_type = TERRAFORM_TYPES[root]
-        if not remaining_steps or (
-            len(remaining_steps) == 1 and remaining_steps[0] in terraform_type.id_attributes
-        ):
+        id_paths = [[], *([name] for name in terraform_type.id_attributes)]
+        if remaining_steps in id_paths:
             return replace(reference, steps=())
         path = terraform_type.convert_path(
             remaining_steps, self.instances[instance_key].attributes, self.node_settings

@@ -385,10 +385,8 @@ class TerraformConverter:
             except UnresolvedExpression as code:
                 self._report_omission(block.position, f"output {name} was not converted: {code}")
                 continue
-            if not all(
-                f"{reference.section}.{reference.name}" in addresses
-                for reference in find_references(value, DeclaredReference)
-            ):
+            references = find_references(value, DeclaredReference)
+            if not all(f"{it.section}.{it.name}" in addresses for it in references):
                 self._report_omission(
                     block.position, f"output {name} refers to a resource that was not converted"
                 )
