@@ -62,7 +62,7 @@ def move(
         include_parents: move the components around them too, with all their children.
 
     Raises:
-        EditRefused: a resource cannot be moved, or the destination has its URN already.
+        EditRefused: a resource cannot be moved, or the destination has its URN for another object.
     """
     moved_urns = _find_moved_urns(source.resources, urns, include_parents=include_parents)
     _reject_immovable_entries(source, moved_urns)
@@ -90,10 +90,13 @@ def move(
         )
         new_entry.provider = provider_placement.references.get(entry.provider, "")
         new_entries.append(new_entry)
-    _reject_existing_urns(dest.resources, new_entries)
+    # A killed move has written the destination, and not the source: the same objects are in both.
+    is_written = _has_same_objects(dest.resources, new_entries)
+    if not is_written:
+        _reject_existing_urns(dest.resources, new_entries)
     return Move(
         replace(source, resources=remaining_entries),
-        replace(dest, resources=[*base, *providers, *new_entries]),
+        dest if is_written else replace(dest, resources=[*base, *providers, *new_entries]),
         {entry.urn: destination_urns.to_destination(entry.urn) for entry in moved_entries},
         dropped_here,
         dropped_there,
@@ -195,6 +198,14 @@ def _find_or_create_stack_resource(
     return root, [root, *dest.resources]
 
 
+def _has_same_objects(there: Sequence[ResourceState], arriving: Sequence[ResourceState]) -> bool:
+    """Return True if the destination has all arriving entries, with the ids of their objects."""
+    existing_ids = {entry.urn: entry.id for entry in there if not entry.delete}
+    return any(entry.id for entry in arriving) and all(
+        existing_ids.get(entry.urn) == entry.id for entry in arriving
+    )
+
+
 def _reject_existing_urns(there: Sequence[ResourceState], arrived: Sequence[ResourceState]) -> None:
     """Raise EditRefused if the destination has one of the arriving URNs already."""
     existing_urns = {entry.urn for entry in there}
@@ -202,8 +213,8 @@ def _reject_existing_urns(there: Sequence[ResourceState], arrived: Sequence[Reso
         if entry.urn in existing_urns:
             raise EditRefused(
                 f"the destination already has a resource {entry.urn}",
-                hint="if it is the same object, an earlier move was interrupted: remove it from "
-                "the source with `gpuform state delete`",
+                hint="rename one of the two with `gpuform state rename`; if it is the same object, "
+                "remove it from the source with `gpuform state delete`",
             )
 
 

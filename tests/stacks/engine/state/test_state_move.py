@@ -89,6 +89,17 @@ def test_children_and_providers_are_moved_along(source: Snapshot, empty: Snapsho
     assert source.resources[3].dependencies == [A]
 
 
+def test_a_move_that_was_killed_between_its_two_writes_is_completed(
+    source: Snapshot, empty: Snapshot
+) -> None:
+    first = move_resource(source, empty, A)
+
+    repeated = move_resource(source, first.dest, A)
+
+    assert repeated.dest == first.dest
+    assert repeated.source.resources == first.source.resources
+
+
 def test_references_between_moved_and_remaining_resources_are_dropped(
     source: Snapshot, empty: Snapshot
 ) -> None:
@@ -148,6 +159,7 @@ class TestRefused:
 
     def test_moving_to_an_existing_urn_is_refused(self, source: Snapshot, empty: Snapshot) -> None:
         done = move_resource(source, empty, A)
+        done.dest.resources[-1].id = "of another object"
         with pytest.raises(EditRefused, match="already") as caught:
             move_resource(source, done.dest, A)
         assert "gpuform state delete" in caught.value.hint
