@@ -40,10 +40,14 @@ _ALL_SECRETS: Final = re.compile(
 _PLANNING: Final = re.compile(
     r'gpuform (?:-C \S+ )?(?:preview|up|destroy|refresh|join|plan-part(?! --waves)|"\$plan")(?!\S)'
 )
+_GATES_FROM: Final = re.compile(
+    r"""--gates-from(?:[ ]+|=)('[^']*'|"[^"]*"|(?:\$\{\{.*?\}\}|[^\s'"])+)"""
+)
 # The commit of the change, or a branch that its author names. HEAD~1 is that before a merge.
 _OWN_REVISION: Final = re.compile(
-    r"--gates-from[ =]\S{0,20}?(?:\bHEAD\b(?![~^])|HEAD_REF|head_ref|head\.(?:ref|sha)"
-    r"|GITHUB_SHA|github\.sha|CI_COMMIT_(?:SHA|REF_NAME|BRANCH)|SOURCE_BRANCH)"
+    r"(?<!/)\bHEAD\b(?![~^])|HEAD_REF|head_ref|head\.(?:ref|sha)|(?:GITHUB_|github\.)(?:SHA|sha)"
+    r"|(?:GITHUB_REF|github\.ref)(?:_NAME|_name)?\b|CI_COMMIT_(?:SHA|REF_NAME|REF_SLUG|BRANCH)"
+    r"|SOURCE_BRANCH"
 )
 _LIFTED_GATE: Final = re.compile(r"(?:--allow|GPUFORM_ALLOW)\b[^\n;|&]{0,60}\bgate:")
 _WRITE_AGAIN: Final = "write the workflows again: `gpuform new ci --force`"
@@ -173,7 +177,7 @@ def _examine_gates(label: str, job: str, script: object) -> Iterator[Finding]:
     `job` is the job as YAML, with the variables of its file.
     """
     commands = [command for command in _iterate_commands(script) if _PLANNING.search(command)]
-    if any("--gates-from" not in it or _OWN_REVISION.search(it) for it in commands):
+    if not all(map(_has_gates_of_base, commands)):
         text = f"{label} is judged by the gates of the change itself"
         yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
     if commands and _LIFTED_GATE.search(job):
@@ -182,7 +186,14 @@ def _examine_gates(label: str, job: str, script: object) -> Iterator[Finding]:
         yield Finding(_AREA, Level.PROBLEM, text, remedy)
 
 
+def _has_gates_of_base(command: str) -> bool:
+    """Return True if a command names another revision for its gates than that of the change."""
+    revisions = _GATES_FROM.findall(command)
+    return bool(revisions) and not any(map(_OWN_REVISION.search, revisions))
+
+
 def _iterate_commands(script: object) -> Iterator[str]:
+    """Yield the shell commands of a script: a text, or a list of scripts."""
     if isinstance(script, str):
         yield from re.split(r"\n|;|&&|\|\|", script.replace("\\\n", " "))
     elif isinstance(script, list):

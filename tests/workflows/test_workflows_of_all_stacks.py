@@ -371,6 +371,9 @@ def test_doctor_finds_no_problem_in_the_written_files(
         (" --rehearse --gates-from 'origin/main'", "", "job plan-1 is judged by"),
         ("from 'origin/main'", 'from "origin/$GITHUB_HEAD_REF"', "job plan-1 is judged by"),
         ("from 'origin/main'", "from HEAD", "job plan is judged by"),
+        ("from 'origin/main'", 'from "origin/${{ github.head_ref }}"', "job plan-1 is judged by"),
+        ("from 'origin/main'", "from ${{ github.event.pull_request.head.sha }}", "job plan is j"),
+        ("from 'origin/main'", "from=${{ github.sha }}", "job plan is judged by"),
         ("--gates-from 'o", "--allow gate:few --gates-from 'o", "job plan lifts a gate"),
         ("\nenv:\n", "\nenv:\n  GPUFORM_ALLOW: gate:few\n", "job plan-1 lifts a gate"),
         ("\n  pull_request:", "\n  pull_request_target:", "runs on pull_request_target"),
@@ -385,6 +388,18 @@ def test_doctor_finds_what_an_edit_opens(root: Path, old: str, new: str, problem
     )
     problems = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
     assert any(problem in text for text in problems), problems
+
+
+def test_doctor_finds_gates_of_the_source_branch_on_gitlab(root: Path) -> None:
+    rendered = render(root, "gitlab")
+    revision = '"refs/remotes/origin/$CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"'
+    edited = {path: text.replace("'origin/main'", revision) for path, text in rendered.items()}
+    write_files(root, edited, force=False)
+    problems = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
+    assert [text.partition(" is ")[0] for text in problems] == [
+        ".gitlab-ci.yml: job gpuform-plan",
+        ".gitlab-ci.yml: job gpuform-fresh",
+    ]
 
 
 def test_doctor_reads_what_other_jobs_of_a_repository_may_contain(root: Path) -> None:
