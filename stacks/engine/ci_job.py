@@ -298,6 +298,7 @@ def _run_git(folder: Path, *arguments: str) -> str | None:
 
 
 _REVISION: Final = re.compile(r"[^~^:]+?(?=@\{|[~^:]|\Z)")
+_COMMIT_ID: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BRANCHES: Final = ("refs/remotes/", "refs/heads/")
 
 
@@ -305,14 +306,15 @@ def prefer_branch(revision: str, list_refs: Callable[[str], str]) -> str:
     """Return `revision` with the full name of its branch, or unchanged if it names no branch.
 
     git prefers a tag to a branch of the same name, and a local branch to one of a remote. Whoever
-    may push a tag `origin/main` would choose the gates that judge their change.
+    may push a tag `origin/main` would choose the gates that judge their change. A complete id of a
+    commit names the commit, as for git, also if a branch has this name.
 
     Args:
         revision: a branch, or another revision of git: `origin/main`, `v1`, `main~2`.
         list_refs: returns the full names of refs that git lists for a pattern, one a line.
     """
     match = _REVISION.match(revision)
-    name = "" if match is None else match[0]
+    name = "" if match is None or _COMMIT_ID.fullmatch(match[0]) else match[0]
     for prefix in _BRANCHES if name else ():
         if f"{prefix}{name}" in list_refs(f"{prefix}{name}").splitlines():
             return f"{prefix}{revision}"

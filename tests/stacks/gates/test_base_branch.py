@@ -158,7 +158,12 @@ def test_no_tag_or_replaced_object_stands_for_the_base_branch(tmp_path: Path) ->
         with open_project_gates(find_project(project), revision) as base:
             assert base.weakened == ("gate careful: is removed",)
 
-    git("replace", git("rev-parse", "refs/remotes/origin/main"), "HEAD")
+    base_commit = git("rev-parse", "refs/remotes/origin/main")
+    git("update-ref", f"refs/heads/{base_commit}", "HEAD")
+    with open_project_gates(find_project(project), base_commit) as base:
+        assert base.weakened == ("gate careful: is removed",)
+
+    git("replace", base_commit, "HEAD")
     with open_project_gates(find_project(project), "origin/main") as base:
         assert base.weakened == ("gate careful: is removed",)
 
