@@ -6,6 +6,7 @@ checklist that `gpuform new ci` prints.
 
 import re
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,7 +72,7 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
         return
     for file in github:
         yield from _examine_github_jobs(file)
-    included = sorted(root.glob(".gitlab/gpuform-*.yml"))
+    included = _list_included_files(root)
     for file in [gitlab, *included]:
         if file.is_file():
             yield from _examine_gitlab_jobs(file)
@@ -85,6 +86,11 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
         level = Level.PROBLEM if is_problem else Level.WARNING
         yield Finding(_AREA, level, text, "edit the file, and the role at the cloud")
     yield from _examine_owners(root, folders)
+
+
+def _list_included_files(root: Path) -> list[Path]:
+    """Return the files of jobs that the pipeline of GitLab includes or triggers."""
+    return sorted(root.glob(".gitlab/gpuform-*.yml"))
 
 
 class _CiLoader(yaml.SafeLoader):
@@ -238,21 +244,31 @@ def _examine_owners(root: Path, folders: Sequence[Path]) -> Iterator[Finding]:
     patterns = [
         line.split()[0] for text in owned for line in text.splitlines() if len(line.split()) > 1
     ]
-    workflows = ".gitlab-ci.yml" if (root / ".gitlab-ci.yml").is_file() else ".github"
+    workflows = [".github"]
+    if (root / ".gitlab-ci.yml").is_file():
+        included = [f".gitlab/{file.name}" for file in _list_included_files(root)]
+        workflows = [".gitlab-ci.yml", *included]
     others = [
         name
         for name in (LOCK_FILE, STACKS_FILE)
         if any((candidate / name).is_file() for candidate in folders)
     ]
-    needed = [workflows, "gates.yaml", REQUIREMENTS_FILE, *others, "CODEOWNERS"]
-    missing = [
-        name
-        for name in needed
-        if not any(pattern == "*" or name in pattern for pattern in patterns)
-    ]
+    required_names = [*workflows, "gates.yaml", REQUIREMENTS_FILE, *others, "CODEOWNERS"]
+    missing = [name for name in required_names if not _has_owner(name, patterns)]
     if missing:
         text = f"CODEOWNERS names no owners of {', '.join(missing)}"
         remedy = "name them, and require their approval in the rule of the branch"
         yield Finding(_AREA, Level.WARNING, text, remedy)
     else:
         yield Finding(_AREA, Level.OK, "CODEOWNERS names owners of workflows and gates")
+
+
+def _has_owner(name: str, patterns: Sequence[str]) -> bool:
+    """Return True if a pattern of CODEOWNERS contains the name, or matches the path or folder."""
+    folder = name.rpartition("/")[0]
+    return any(
+        pattern in ("*", f"/{folder}/", f"{folder}/")
+        or name in pattern
+        or fnmatchcase(name, pattern.lstrip("/"))
+        for pattern in patterns
+    )

@@ -402,6 +402,19 @@ def test_doctor_finds_gates_of_the_source_branch_on_gitlab(root: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "is_owned"),
+    [("/.gitlab-ci.yml", False), ("/.gitlab/", True), (".gitlab/gpuform-*", True)],
+)
+def test_doctor_wants_owners_of_the_jobs_of_child_pipelines(
+    root: Path, pattern: str, is_owned: bool
+) -> None:
+    write_files(root, render(root, "gitlab", runners=8), force=False)
+    (root / "CODEOWNERS").write_text(f"/.gitlab/CODEOWNERS @team\n{pattern} @team\n")
+    [text] = [f.text for f in examine_ci_files(root / "infra") if "CODEOWNERS" in f.text]
+    assert (".gitlab/gpuform-waves.yml" not in text) is is_owned
+
+
 def test_doctor_reads_what_other_jobs_of_a_repository_may_contain(root: Path) -> None:
     write_files(root, render(root, "gitlab"), force=False)
     with (root / ".gitlab-ci.yml").open("a") as file:
