@@ -60,12 +60,13 @@ cd /tmp/parts
 cp --parents $(printf '%s.json ' $STACKS) /tmp/new
 """
 JOIN = """\
-gpuform join --parts /tmp/parts --gates-from "origin/$BASE" --save-plan /tmp/plan.json
+gpuform join --parts /tmp/parts --gates-from "origin/$BASE" --require-checks \
+  --save-plan /tmp/plan.json
 sha256sum /tmp/plan.json | cut -d ' ' -f 1 > /tmp/digest
 """
 APPLY = """\
 gpuform up --all --plan /tmp/plan.json --digest "$DIGEST" --gates-from "origin/$BASE" --yes \
-  --lock-timeout 10m $(printf -- '--filter %s ' $STACKS)
+  --require-checks --lock-timeout 10m $(printf -- '--filter %s ' $STACKS)
 """
 
 
