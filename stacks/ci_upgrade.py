@@ -185,7 +185,8 @@ def plan_ci_files(
     others = record.add(rendered).sets[:-1]
     if vendor is None and others:
         vendor = others[-1].settings.vendored
-    extras = sorted({extra for each in (*others, rendered) for extra in each.settings.extras})
+    workflow_sets = (*others, rendered)
+    extras = sorted({extra for item in workflow_sets for extra in item.settings.extras})
     requirements = choose_requirements(repository.project, extras, environ, vendor=vendor)
     vendored = requirements.lock is None
     for other in others:
@@ -238,7 +239,7 @@ def plan_upgrade(
         for path in dict.fromkeys((*old_set.files, *new_set.files)):
             versions = old_set.files.get(path), new_set.files.get(path)
             files.append(_merge_file(repository.root, path, *versions, old_set.version))
-    extras = sorted({extra for each in new_sets for extra in each.settings.extras})
+    extras = sorted({extra for new_set in new_sets for extra in new_set.settings.extras})
     requirements = choose_requirements(project, extras, environ, vendor=vendored)
     return Upgrade(tuple(files), requirements, CiRecord(tuple(new_sets)))
 

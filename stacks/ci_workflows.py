@@ -96,9 +96,9 @@ class WorkflowSettings:
 
     With `rehearses` the plan of a pull request is rehearsed. With `every_stack` the workflows are
     those of all stacks, and `stack` is not used. `label` is in the names of the files and jobs of a
-    further project or stack of the repository. `runners` is how many runners plan all stacks at a
-    time; None for one that plans alone. With `vendored` the jobs install
-    gpuform from a wheel in the project, and else the versions and hashes of requirements.lock.
+    further project or stack of the repository. `runners` is how many runners plan and apply all
+    stacks at a time; None for one runner. With `vendored` the jobs install gpuform from a wheel in
+    the project, and else the versions and hashes of requirements.lock.
     """
 
     code_host: CodeHostName

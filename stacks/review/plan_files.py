@@ -249,6 +249,8 @@ _OTHER_FORMATS = {
     "checkpoint": "a state file",
     "deployment": "an exported state",
     "resource_changes": "a plan of Terraform or OpenTofu",
+    "waves": "the schedule of the parts of a plan",
+    "schedule": "a part of a plan of several stacks, and `gpuform join` makes the plan",
     "stacks": "a review, not a plan",
 }
 """A key that only another kind of file has, and the description of that kind."""

@@ -139,10 +139,11 @@ def _find_waves(dependencies: Mapping[str, Sequence[str]]) -> list[list[str]]:
     while wave:
         waves.append(wave)
         next_wave = []
-        for dependent in (it for name in wave for it in dependents[name]):
-            missing[dependent] -= 1
-            if missing[dependent] == 0:
-                next_wave.append(dependent)
+        for name in wave:
+            for dependent in dependents[name]:
+                missing[dependent] -= 1
+                if missing[dependent] == 0:
+                    next_wave.append(dependent)
         wave = next_wave
     return waves
 

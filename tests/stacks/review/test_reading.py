@@ -70,6 +70,8 @@ def test_the_plan_schema_rejects_other_documents(wrong: dict[str, Any]) -> None:
         (b'{"format_version": "1"}\n{"sequence": 0, "cancelEvent": {}}', "has no steps"),
         (b'{"resource_changes": []}', "is a plan of Terraform or OpenTofu"),
         (b'{"stacks": []}', "is a review, not a plan"),
+        (b'{"stacks": [], "waves": []}', "is the schedule of the parts of a plan"),
+        (b'{"schedule": "", "plan": {}}', "is a part of a plan of several stacks"),
         (b'{"steps": []}', "has no steps"),
         (b'{"steps": 7}', "has no steps"),
         (b'{"diagnostics": [], "maybeCorrupt": false}', "has no steps"),
