@@ -208,6 +208,11 @@ def describe_change(
     retained = bool(old and old.retain_on_delete and op in (Op.DELETE, Op.REPLACE))
     before = host.count_gpus(old) if old and not retained else 0
     after = host.count_gpus(new) if new else 0
+    existing = before
+    if old and op is Op.UPDATE:
+        # After an interrupted create, fewer GPUs exist than the inputs declare.
+        found = {change.path: change.before for change in fields if change.path in old.inputs}
+        existing = host.count_gpus(replace(old, inputs={**old.inputs, **found}))
     return ResourceChange(
         urn=subject.urn,
         type=subject.type,
@@ -216,7 +221,7 @@ def describe_change(
         reason=_choose_reason(op, old, diff),
         replace_paths=tuple(diff.replaces) if diff and op is Op.REPLACE else (),
         changes=tuple(_build_property_changes(fields, old, new)),
-        gpus_added=_count_added_gpus(op, before, after),
+        gpus_added=_count_added_gpus(op, existing, after),
         gpus_removed=_count_added_gpus(op, after, before),
         retained=retained,
         repairs=tuple(field.repair for field in fields if field.repair is not None),

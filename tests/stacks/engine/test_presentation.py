@@ -105,6 +105,15 @@ def test_a_read_adds_and_removes_no_gpus():
     assert (change.gpus_added, change.gpus_removed) == (0, 0)
 
 
+def test_an_update_adds_the_gpus_that_an_interrupted_create_has_not_added():
+    diff = build_diff(
+        FieldChange("gpus", Action.UPDATE, 4, 12), FieldChange("ready", Action.UPDATE, False, True)
+    )
+    change = describe_change(GpuCounter(), Op.UPDATE, OLD, NEW, diff)
+    assert (change.gpus_added, change.gpus_removed) == (8, 0)
+    assert describe_change(GpuCounter(), Op.REPLACE, OLD, NEW, diff).gpus_added == 12
+
+
 def test_a_smaller_gpu_count_is_shown_as_removed_gpus():
     change = describe_change(GpuCounter(), Op.UPDATE, NEW, OLD)
     assert (change.gpus_added, change.gpus_removed) == (0, 4)
