@@ -319,6 +319,7 @@ def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) 
             "paths": paths,
             **_build_wave_values(settings, order),
             "build_dependant_flags": partial(_build_dependant_flags, environments),
+            "reject_unapplied": partial(_build_unapplied_check, settings, stacks),
             "orphan_stacks": _list_one_stack_per_backend(order),
         },
     )
@@ -445,6 +446,22 @@ def _build_dependant_flags(
         if candidate.is_or_follows(environment.name)
         for stack in candidate.stacks
     )
+
+
+def _build_unapplied_check(
+    settings: WorkflowSettings, stacks: Iterable[CiStack], indentation: int
+) -> str:
+    """Return shell lines that fail if the file `changed` names a stack that is not in `stacks`."""
+    prefix = "::error::" if settings.code_host == "github" else ""
+    runners = "" if settings.runners is None else f" --runners {settings.runners}"
+    remedy = f"Run gpuform new ci --all{runners} --force, and commit the files."
+    lines = f"""\
+unapplied=$(grep -vxF -e ''{_build_grep_flags(stacks)} changed | paste -sd ' ' - || true)
+if [ -n "$unapplied" ]; then
+  echo "{prefix}No job applies $unapplied. {remedy}"
+  exit 1
+fi"""
+    return lines.replace("\n", "\n" + " " * indentation)
 
 
 def _list_one_stack_per_backend(order: StackOrder) -> list[CiStack]:

@@ -27,7 +27,7 @@ from gpuform.stacks.ci_workflows import (
 )
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.gates.file import STACKS_FILE
-from gpuform.stacks.multi_stack.reading import find_workspace_root, read_workspace
+from gpuform.stacks.multi_stack.reading import read_workspace
 
 _AREA: Final = "ci"
 # YAML doubles the quotes of `secrets['NAME']` in a text that it quotes.
@@ -81,7 +81,7 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
     folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
     for candidate in folders:
         yield from _examine_versions(candidate)
-    yield from _examine_stacks(folder, [*github, gitlab, *included])
+    yield from _examine_stacks(folders, [*github, gitlab, *included])
     for text, is_problem in find_identity_problems(root):
         level = Level.PROBLEM if is_problem else Level.WARNING
         yield Finding(_AREA, level, text, "edit the file, and the role at the cloud")
@@ -207,18 +207,27 @@ def _iterate_commands(script: object) -> Iterator[str]:
             yield from _iterate_commands(part)
 
 
-def _examine_stacks(folder: Path, files: Sequence[Path]) -> Iterator[Finding]:
-    """Yield a finding for the stacks of stacks.yaml that no job of `gpuform new ci --all` applies.
+def _examine_stacks(folders: Sequence[Path], files: Sequence[Path]) -> Iterator[Finding]:
+    """Yield a finding for the stacks that no job of `gpuform new ci --all` applies.
+
+    The workflows are those of the nearest stacks.yaml in `folders`, or else of the nearest folder
+    with a record of such workflows.
 
     Raises:
-        EngineError: stacks.yaml, or a project that it names, cannot be read.
+        EngineError: stacks.yaml, a record, or a project cannot be read.
     """
     # On GitLab one file chooses the stacks, and another one applies them.
     text = "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
-    if "gpuform up --all " not in text or find_workspace_root(folder)[1] is None:
+    if "gpuform up --all " not in text:
         return
-    names = read_workspace(folder, {}).stacks
-    missing = [name for name in names if f"'{name}'" not in text]
+    roots = [
+        candidate
+        for candidate in folders
+        if (candidate / STACKS_FILE).is_file()
+        or any(workflow_set.settings.every_stack for workflow_set in CiRecord.load(candidate).sets)
+    ]
+    names = read_workspace(roots[0], {}).stacks if roots else ()
+    missing = [name for name in names if f"--filter '{name}'" not in text]
     if missing:
         problem = f"no job applies {', '.join(missing)}: reviewed changes would not be applied"
         remedy = "write the workflows again: `gpuform new ci --all --force`"

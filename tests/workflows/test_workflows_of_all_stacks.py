@@ -23,7 +23,7 @@ from gpuform.stacks.ci_stacks import (
     reject_workflows_of_one_stack,
     render_stacks_workflows,
 )
-from gpuform.stacks.ci_upgrade import CiRecord, WorkflowSet
+from gpuform.stacks.ci_upgrade import CiRecord, WorkflowSet, get_version
 from gpuform.stacks.ci_workflows import (
     READING_ENVIRONMENTS,
     WRITING_NAMES,
@@ -351,6 +351,14 @@ def test_doctor_finds_no_problem_in_the_written_files(
     stacks_file.write_text(stacks_file.read_text().replace("stacks:", NEW_STACK, 1))
     [problem] = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
     assert problem.startswith("no job applies network/new: ")
+    # Without stacks.yaml, the record says that the workflows are those of all stacks.
+    settings = WorkflowSettings(host, "prod", "main", Clouds.from_urls([]), every_stack=True)
+    CiRecord().add(WorkflowSet(get_version(), settings, {"a": ""})).save(root / "infra")
+    stacks_file.unlink()
+    (root / "infra/network/Pulumi.late.yaml").write_text("")
+    [problem] = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
+    assert problem.startswith("no job applies network/late: ")
+    stacks_file.write_text(STACKS)
     (root / "CODEOWNERS").write_text("gates.yaml @team\n")
     assert "stacks.yaml" in [*examine_ci_files(root / "infra")][-1].text
 
@@ -542,6 +550,48 @@ def test_the_waves_of_an_apply_become_outputs_of_their_environment(root: Path) -
     assert (root / "calls").read_text().splitlines()[0] == (
         "plan-part --waves --plan plan.json --runners 8 --filter network/prod --filter cluster/prod"
     )
+
+
+@pytest.mark.parametrize(
+    ("host", "runners", "jobs"),
+    [
+        ("github", None, ["plan", "reviewed"]),
+        ("github", 8, ["plan", "reviewed"]),
+        ("gitlab", None, ["gpuform-plan", "gpuform-apply-dev", "gpuform-apply-prod"]),
+        ("gitlab", 8, ["gpuform-plan", "gpuform-reviewed", "gpuform-plan"]),
+    ],
+)
+def test_changes_of_a_stack_that_no_job_applies_fail_before_and_after_the_merge(
+    root: Path, host: CodeHostName, runners: int | None, jobs: list[str]
+) -> None:
+    scripts = [
+        (label.partition(": ")[2], str(step))
+        for label, job in iterate_jobs(render(root, host, runners=runners))
+        for step in [step.get("run") for step in job.get("steps", ())] + job.get("script", [])
+        if "unapplied=" in str(step)
+    ]
+    assert [name for name, _ in scripts] == jobs
+    stacks = [("dev", "up"), ("new", None), ("prod", "up")]
+    for _, script in scripts:
+        # From the names of the changed stacks on, until the end of the check.
+        before, _, after = script.partition("names=")[2].partition("\nfi\n")
+        check = f"names={before}\nfi\necho passed"
+        assert after == "" or "all > planned" in after
+        for new_command, passed in ((None, True), ("up", False)):
+            planned = [
+                {"project": "network", "stack": stack, "command": command or new_command}
+                for stack, command in stacks
+            ]
+            (root / "review.json").write_text(json.dumps({"stacks": planned}))
+            ran = subprocess.run(
+                ["bash", "-eo", "pipefail", "-c", check],
+                cwd=root,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (ran.returncode == 0, "passed" in ran.stdout) == (passed, passed), ran.stderr
+        assert "No job applies network/new. Run gpuform new ci --all" in ran.stdout
 
 
 def test_a_pipeline_of_gitlab_makes_child_pipelines_of_one_file(root: Path) -> None:
