@@ -51,6 +51,17 @@ def build_wheel_name() -> str:
     return f"{_DISTRIBUTION}-{importlib.metadata.version(_DISTRIBUTION)}-py3-none-any.whl"
 
 
+def write_with_line_breaks(file: Path, text: str) -> None:
+    """Write a text into a file with the line breaks that the file has; a new one gets `\\n`.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    existing_bytes = file.read_bytes() if file.exists() else b""
+    line_break = "\r\n" if b"\r\n" in existing_bytes else "\n"
+    file.write_text(text, encoding="utf-8", newline=line_break)
+
+
 def write_wheel(folder: Path) -> Path:
     """Write the wheel into a folder, in the place of any other version; return the path.
 
@@ -165,9 +176,9 @@ class Requirements:
                 written = [write_wheel(project / WHEEL_FOLDER), requirements]
             else:
                 _remove_wheels(project / WHEEL_FOLDER)
-                lock.write_text(self.lock, encoding="utf-8", newline="\n")
+                write_with_line_breaks(lock, self.lock)
                 written = [requirements, lock]
-            requirements.write_text(self.text, encoding="utf-8", newline="\n")
+            write_with_line_breaks(requirements, self.text)
         except OSError as error:
             raise EngineError(f"{error.filename} cannot be written: {error.strerror}") from error
         return written

@@ -20,7 +20,12 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.ci_identities import Clouds
-from gpuform.stacks.ci_requirements import UPGRADE_COMMAND, Requirements, choose_requirements
+from gpuform.stacks.ci_requirements import (
+    UPGRADE_COMMAND,
+    Requirements,
+    choose_requirements,
+    write_with_line_breaks,
+)
 from gpuform.stacks.ci_workflows import Repository, WorkflowSettings, render_workflows
 
 RECORD_FILE: Final = ".gpuform-ci.yaml"
@@ -97,7 +102,7 @@ class CiRecord:
         file = project / RECORD_FILE
         document = yaml.dump(asdict(self), Dumper=_BlockDumper, sort_keys=False, width=10_000)
         try:
-            file.write_text(_RECORD_COMMENT + document, encoding="utf-8", newline="\n")
+            write_with_line_breaks(file, _RECORD_COMMENT + document)
         except OSError as error:
             raise EngineError(f"{file} cannot be written: {error.strerror}") from error
         return file
@@ -286,7 +291,7 @@ def _merge_file(
 
 
 def _read_current(root: Path, path: str) -> str | None:
-    """Return the text of a file, or None if there is none; line breaks of Windows are kept out.
+    """Return the text of a file, or None if there is none; each line break is `\\n`.
 
     Raises:
         EngineError: the file cannot be read, is a link, is outside of the repository, or has the
@@ -351,6 +356,6 @@ def _write_merged(root: Path, files: Iterable[MergedFile]) -> None:
                 target.unlink(missing_ok=True)
             elif file.outcome != "unchanged":
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(file.text, encoding="utf-8", newline="\n")
+                write_with_line_breaks(target, file.text)
     except OSError as error:
         raise EngineError(f"{error.filename} cannot be written: {error.strerror}") from error

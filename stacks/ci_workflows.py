@@ -218,6 +218,12 @@ def build_template_values(
                 f"the {label} {value!r} cannot be written into a workflow",
                 hint="use letters, digits, spaces, hyphens, underscores, dots and slashes",
             )
+    if not _is_branch_name(branch):
+        raise EngineError(
+            f"the branch {branch!r} is no name that git takes for a branch",
+            hint="leave out spaces, a hyphen in front, and parts that are empty, begin with a dot, "
+            "or end with a dot or .lock",
+        )
     # The label is part of file names, too, and an upgrade reads it from a file.
     if re.search(r"[^A-Za-z0-9_-]", settings.label):
         raise EngineError(
@@ -239,6 +245,14 @@ def build_template_values(
         "prefix": "" if directory == "." else f"{directory}/",
         **_VALUE_BUILDERS[settings.code_host](settings),
     }
+
+
+def _is_branch_name(name: str) -> bool:
+    """Return True if git takes a name of allowed characters for a branch (git-check-ref-format)."""
+    parts = name.split("/")
+    is_reference = " " not in name and ".." not in name and not name.endswith(".")
+    are_files = all(part and part[0] != "." and not part.endswith(".lock") for part in parts)
+    return is_reference and are_files and name[0] != "-" and name != "HEAD"
 
 
 def render_templates(

@@ -91,6 +91,21 @@ def test_edits_and_changes_of_the_new_version_are_both_kept(written: Path, invok
     assert (upgraded.settings.stack, upgraded.settings.branch) == ("dev", "trunk")
 
 
+def test_an_upgrade_keeps_the_line_breaks_of_each_file(written: Path, invoke: Invoke) -> None:
+    pretend_older(written, RETENTION, "retention-days: 7")
+    edit(written / WORKFLOW, "timeout-minutes: 360", "timeout-minutes: 400")
+    names = (WORKFLOW, "infra/requirements.txt", "infra/.gpuform-ci.yaml")
+    for file in (written / name for name in names):
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+
+    assert invoke("--upgrade").exit_code == 0
+
+    for content in ((written / name).read_bytes() for name in names):
+        assert content.count(b"\n") == content.count(b"\r\n") > 0
+    assert RETENTION in (written / WORKFLOW).read_text()
+    assert b"\r" not in (written / EXPIRE).read_bytes()
+
+
 def test_a_conflict_keeps_both_sides_and_names_its_line(written: Path, invoke: Invoke) -> None:
     pretend_older(written, RETENTION, "retention-days: 7", files=False)
     edit(written / WORKFLOW, RETENTION, "retention-days: 90")

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,21 @@ def test_a_folder_that_yaml_or_a_shell_would_misread_is_refused(root: Path) -> N
     (root / "infra/stacks.yaml").write_text(text)
     with pytest.raises(EngineError, match="cannot be written into a workflow"):
         render(root, "github")
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        *("main", "release/1.x", "a-b_c", "a./b", "a.lock.b", "a/HEAD", "a/-b", "a b", "-x"),
+        *("a..b", "a.lock", "a.lock/b", ".a", "a/.b", "a.", "/a", "a/", "a//b", "HEAD", "."),
+    ],
+)
+def test_branches_are_taken_and_refused_as_by_git(root: Path, branch: str) -> None:
+    command = ["git", "check-ref-format", "--branch", branch]
+    is_taken = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    settings = WorkflowSettings("github", "prod", branch, Clouds.from_urls([]))
+    with nullcontext() if is_taken else pytest.raises(EngineError, match="that git takes for"):
+        render_workflows(Repository(root, root / "infra/network"), settings)
 
 
 @pytest.mark.parametrize("host", WORKFLOW_HOSTS)
