@@ -274,15 +274,18 @@ def find_repository_name(root: Path) -> str:
 def find_identity_problems(root: Path) -> Iterator[tuple[str, bool]]:
     """Yield problems of the files of roles, each with whether it gives rights to the wrong jobs.
 
-    Raises:
-        ValueError: a file is not JSON.
+    The rights of a file that is not JSON are unknown, and count as wrong.
     """
     for file in sorted((root / IDENTITY_FOLDER).rglob("*.json")):
         text = file.read_text(encoding="utf-8")
         label = file.relative_to(root).as_posix()
         if placeholders := sorted(set(_PLACEHOLDERS.findall(text))):
             yield f"{label}: replace {', '.join(placeholders)} before you use it", False
-        document = json.loads(text)
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            yield f"{label}:{error.lineno}: not valid JSON: {error.msg}", True
+            continue
         is_of_plan = "-gpuform-plan-" in file.name
         if file.name.endswith("-policy.json"):
             actions = {

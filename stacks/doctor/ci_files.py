@@ -5,8 +5,7 @@ checklist that `gpuform new ci` prints.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from gpuform.stacks.ci_workflows import (
     WRITING_NAMES,
     find_repository_root,
 )
+from gpuform.stacks.doctor.code_owners import find_unowned, get_owners_path
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.gates.file import STACKS_FILE
 from gpuform.stacks.multi_stack.reading import read_workspace
@@ -52,15 +52,16 @@ _OWN_REVISION: Final = re.compile(
 )
 _LIFTED_GATE: Final = re.compile(r"(?:--allow|GPUFORM_ALLOW)\b[^\n;|&]{0,60}\bgate:")
 _WRITE_AGAIN: Final = "write the workflows again: `gpuform new ci --force`"
-_OWNERS_FILES: Final = ("CODEOWNERS", ".github/CODEOWNERS", ".gitlab/CODEOWNERS", "docs/CODEOWNERS")
+_PINNED: Final = re.compile(r"\./.*|docker://.*@sha256:[0-9a-f]{64}|.*@[0-9a-f]{40}")
+_OWN_RIGHTS: Final = ("actions", "checks", "contents", "deployments", "packages", "statuses")
+"""Rights to write with which code of a branch could change its repository, runs or checks."""
 
 
 def examine_ci_files(folder: Path) -> Iterator[Finding]:
     """Yield findings about the workflows of the repository around a folder.
 
     Raises:
-        YAMLError: a workflow is not YAML.
-        ValueError: a file of a role is not JSON.
+        EngineError: stacks.yaml, a record, or a project cannot be read.
     """
     folder = folder.resolve()
     root = find_repository_root(folder)
@@ -71,11 +72,11 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
         yield Finding(_AREA, Level.PROBLEM, text, "write them: `gpuform new ci`")
         return
     for file in github:
-        yield from _examine_github_jobs(file)
-    included = _list_included_files(root)
+        yield from _examine_document(file, _examine_github_jobs)
+    included = sorted(root.glob(".gitlab/gpuform-*.yml"))
     for file in [gitlab, *included]:
         if file.is_file():
-            yield from _examine_gitlab_jobs(file)
+            yield from _examine_document(file, _examine_gitlab_jobs)
     yield from _examine_includes(gitlab, included)
     # The files may also be above the project, in the folder of all stacks.
     folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
@@ -85,12 +86,7 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
     for text, is_problem in find_identity_problems(root):
         level = Level.PROBLEM if is_problem else Level.WARNING
         yield Finding(_AREA, level, text, "edit the file, and the role at the cloud")
-    yield from _examine_owners(root, folders)
-
-
-def _list_included_files(root: Path) -> list[Path]:
-    """Return the files of jobs that the pipeline of GitLab includes or triggers."""
-    return sorted(root.glob(".gitlab/gpuform-*.yml"))
+    yield from _examine_owners(root, folders, [*github, gitlab, *included])
 
 
 class _CiLoader(yaml.SafeLoader):
@@ -100,53 +96,116 @@ class _CiLoader(yaml.SafeLoader):
 _CiLoader.add_multi_constructor("!", lambda _loader, _suffix, _node: None)
 
 
-def _load_document(text: str) -> dict[Any, Any]:
-    """Return the mapping in the text of a workflow; empty for anything else. Raises YAMLError."""
-    document = yaml.load(text, _CiLoader)  # noqa: S506 - safe: tags give None
-    return document if isinstance(document, dict) else {}
+def _examine_document(
+    file: Path, examine_jobs: Callable[[Path, str, dict[Any, Any]], Iterator[Finding]]
+) -> Iterator[Finding]:
+    """Yield the findings about the jobs of a workflow, or a problem if the file is not YAML."""
+    try:
+        content = file.read_text(encoding="utf-8")
+        document = yaml.load(content, _CiLoader)  # noqa: S506 - safe: tags give None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        reason = getattr(error, "problem", None) or "it is not text in UTF-8"
+        text = f"{file.name}{line}: not valid YAML: {reason}"
+        yield Finding(_AREA, Level.PROBLEM, text, "correct the file: no job of it runs")
+        return
+    yield from examine_jobs(file, content, document if isinstance(document, dict) else {})
 
 
-def _examine_github_jobs(file: Path) -> Iterator[Finding]:
-    """Yield a finding for each job of a workflow: which writing keys it gets, and its gates."""
-    content = file.read_text(encoding="utf-8")
-    document = _load_document(content)
-    # All secrets of the workflows of `new ci --all` are in environments.
-    is_of_all_stacks = "preview --all" in content or "gpuform join" in content
+def _examine_github_jobs(file: Path, content: str, document: dict[Any, Any]) -> Iterator[Finding]:
+    """Yield findings for each job of a workflow: its writing keys, its rights, and its gates."""
     # YAML 1.1 reads the key `on` as true.
     if "pull_request_target" in (document.get("on", document.get(True)) or ()):
         text = f"{file.name} runs on pull_request_target: the program of a fork gets its secrets"
         yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
-    for name, job in (document.get("jobs") or {}).items():
-        job_text = yaml.safe_dump([document.get("env"), job], width=10_000)
-        names = sorted(set(_SECRET.findall(job_text)))
-        if _ALL_SECRETS.search(job_text):
-            names.append("all secrets")
+    # All secrets of the workflows of `new ci --all` are in environments.
+    is_of_all_stacks = "preview --all" in content or "gpuform join" in content
+    jobs = document.get("jobs")
+    for name, job in (jobs if isinstance(jobs, dict) else {}).items():
+        if not isinstance(job, dict):
+            continue
         label = f"{file.name}: job {name}"
+        job_text = yaml.safe_dump([document.get("env"), job], width=10_000)
         environment = job.get("environment")
         if isinstance(environment, dict):
             environment = environment.get("name")
-        if environment in READING_ENVIRONMENTS and names:
-            text = f"{label} is in the environment {environment}, and gets {', '.join(names)}"
-            yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
-        elif environment:
-            yield Finding(_AREA, Level.OK, f"{label} is in the environment {environment}")
-        elif names:
-            text = f"{label} is in no environment, and gets {', '.join(names)}"
-            yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
-        elif not _ANY_SECRET.search(job_text):
-            yield Finding(_AREA, Level.OK, f"{label} gets no secret")
-        elif is_of_all_stacks:
-            text = f"{label} gets secrets of the repository, which any branch can read"
-            yield Finding(_AREA, Level.PROBLEM, text, "move them into an environment")
-        else:
-            yield Finding(_AREA, Level.OK, f"{label} gets read-only keys alone")
-        commands = [step.get("run") for step in job.get("steps") or ()]
-        yield from _examine_gates(label, job_text, commands)
+        yield _judge_secrets(label, job_text, environment, is_of_all_stacks=is_of_all_stacks)
+        steps = [step for step in job.get("steps") or () if isinstance(step, dict)]
+        yield from _examine_gates(label, job_text, [step.get("run") for step in steps])
+        has_secrets = bool(environment or _ANY_SECRET.search(job_text))
+        yield from _examine_actions(label, [job, *steps], has_secrets=has_secrets)
+        if environment is None or environment in READING_ENVIRONMENTS:
+            rights = job.get("permissions", document.get("permissions"))
+            yield from _examine_rights(label, rights)
 
 
-def _examine_gitlab_jobs(file: Path) -> Iterator[Finding]:
+def _judge_secrets(
+    label: str, job: str, environment: str | None, *, is_of_all_stacks: bool
+) -> Finding:
+    """Return the finding about the secrets that a job gets; `job` is its text in YAML."""
+    names = sorted(set(_SECRET.findall(job)))
+    if _ALL_SECRETS.search(job):
+        names.append("all secrets")
+    if environment in READING_ENVIRONMENTS and names:
+        text = f"{label} is in the environment {environment}, and gets {', '.join(names)}"
+        return Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+    if environment:
+        return Finding(_AREA, Level.OK, f"{label} is in the environment {environment}")
+    if names:
+        text = f"{label} is in no environment, and gets {', '.join(names)}"
+        return Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+    if not _ANY_SECRET.search(job):
+        return Finding(_AREA, Level.OK, f"{label} gets no secret")
+    if is_of_all_stacks:
+        text = f"{label} gets secrets of the repository, which any branch can read"
+        return Finding(_AREA, Level.PROBLEM, text, "move them into an environment")
+    return Finding(_AREA, Level.OK, f"{label} gets read-only keys alone")
+
+
+def _examine_actions(
+    label: str, steps: Iterable[Mapping[Any, Any]], *, has_secrets: bool
+) -> Iterator[Finding]:
+    """Yield problems of the actions and workflows that a job uses: no commit, or a kept token.
+
+    Later steps can read the token that a checkout keeps.
+    """
+    used = [(str(step["uses"]), step.get("with")) for step in steps if "uses" in step]
+    for name, _ in used:
+        if not _PINNED.fullmatch(name):
+            text = f"{label} uses {name}: others can change what this name means"
+            yield Finding(_AREA, Level.PROBLEM, text, "write the commit's 40 digits after the @")
+    for name, inputs in used:
+        if name.partition("@")[0].lower() == "actions/checkout":
+            values = inputs if isinstance(inputs, dict) else {}
+            kept = str(values.get("persist-credentials", "true" if has_secrets else "false"))
+            if kept.lower() != "false":
+                text = f"{label} leaves the token of its checkout to later steps"
+                remedy = "set `persist-credentials: false` in the step"
+                yield Finding(_AREA, Level.PROBLEM, text, remedy)
+
+
+def _examine_rights(label: str, rights: object) -> Iterator[Finding]:
+    """Yield a problem if a job that runs the code of a branch has rights to write.
+
+    `rights` are the `permissions` of the job, or else of its workflow; None if neither has any.
+    """
+    remedy = "give the job `permissions: {contents: read}`, and what else it needs"
+    if rights is None:
+        text = f"{label} has the rights that the settings of the repository give to every job"
+        yield Finding(_AREA, Level.WARNING, text, remedy)
+        return
+    named = rights if isinstance(rights, dict) else {}
+    writing = [f"{name}: write" for name in _OWN_RIGHTS if named.get(name) == "write"]
+    if rights == "write-all":
+        writing = ["write-all"]
+    if writing:
+        text = f"{label} has the rights {', '.join(writing)}, and runs the code of a branch"
+        yield Finding(_AREA, Level.PROBLEM, text, remedy)
+
+
+def _examine_gitlab_jobs(file: Path, _content: str, document: dict[Any, Any]) -> Iterator[Finding]:
     """Yield whether jobs outside of an environment get read-only keys, and a finding on gates."""
-    document = _load_document(file.read_text(encoding="utf-8"))
     # A further project of a repository has defaults of its own.
     defaults = {
         name: value
@@ -246,38 +305,23 @@ def _examine_versions(folder: Path) -> Iterator[Finding]:
         yield Finding(_AREA, Level.PROBLEM, text, f"lock it: `{UPGRADE_COMMAND}`")
 
 
-def _examine_owners(root: Path, folders: Sequence[Path]) -> Iterator[Finding]:
-    """Yield whether CODEOWNERS names the files that decide about rights and gates."""
-    files = [root / name for name in _OWNERS_FILES]
-    owned = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
-    patterns = [
-        line.split()[0] for text in owned for line in text.splitlines() if len(line.split()) > 1
-    ]
-    workflows = [".github"]
-    if (root / ".gitlab-ci.yml").is_file():
-        included = [f".gitlab/{file.name}" for file in _list_included_files(root)]
-        workflows = [".gitlab-ci.yml", *included]
-    others = [
-        name
-        for name in (LOCK_FILE, STACKS_FILE)
-        if any((candidate / name).is_file() for candidate in folders)
-    ]
-    required_names = [*workflows, "gates.yaml", REQUIREMENTS_FILE, *others, "CODEOWNERS"]
-    missing = [name for name in required_names if not _has_owner(name, patterns)]
+def _examine_owners(
+    root: Path, folders: Sequence[Path], workflows: Sequence[Path]
+) -> Iterator[Finding]:
+    """Yield whether CODEOWNERS names owners of the files that decide about rights and gates."""
+    is_gitlab = (root / ".gitlab-ci.yml").is_file()
+    files = [file for file in workflows if file.is_file()]
+    for name in ("gates.yaml", REQUIREMENTS_FILE, LOCK_FILE, STACKS_FILE):
+        existing = [folder / name for folder in folders if (folder / name).is_file()]
+        # Gates and requirements may come later.
+        is_optional = name in {LOCK_FILE, STACKS_FILE}
+        files += existing or ([] if is_optional else [folders[0] / name])
+    paths = [file.relative_to(root).as_posix() for file in files]
+    paths.append(get_owners_path(root, is_gitlab=is_gitlab))
+    missing = find_unowned(root, paths, is_gitlab=is_gitlab)
     if missing:
         text = f"CODEOWNERS names no owners of {', '.join(missing)}"
         remedy = "name them, and require their approval in the rule of the branch"
         yield Finding(_AREA, Level.WARNING, text, remedy)
     else:
         yield Finding(_AREA, Level.OK, "CODEOWNERS names owners of workflows and gates")
-
-
-def _has_owner(name: str, patterns: Sequence[str]) -> bool:
-    """Return True if a pattern of CODEOWNERS contains the name, or matches the path or folder."""
-    folder = name.rpartition("/")[0]
-    return any(
-        pattern in ("*", f"/{folder}/", f"{folder}/")
-        or name in pattern
-        or fnmatchcase(name, pattern.lstrip("/"))
-        for pattern in patterns
-    )

@@ -142,6 +142,9 @@ def test_doctor_finds_rights_of_the_wrong_jobs(
     file.write_text(file.read_text().replace(old, new))
     ((text, is_problem),) = find_identity_problems(tmp_path)
     assert (problem in text, is_problem) == (True, True)
+    file.write_text("{\n")
+    ((text, _),) = find_identity_problems(tmp_path)
+    assert text.startswith(f".gpuform-ci/github/{name}.json:2: not valid JSON: ")
 
 
 def test_doctor_warns_of_placeholders(tmp_path: Path) -> None:

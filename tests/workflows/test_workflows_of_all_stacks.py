@@ -401,6 +401,25 @@ def test_doctor_finds_no_problem_in_the_written_files(
         ("--gates-from 'o", "--allow gate:few --gates-from 'o", "job plan lifts a gate"),
         ("\nenv:\n", "\nenv:\n  GPUFORM_ALLOW: gate:few\n", "job plan-1 lifts a gate"),
         ("\n  pull_request:", "\n  pull_request_target:", "runs on pull_request_target"),
+        (
+            "@08c6903cd8c0fde910a37f88322edcfb5dd907a8 #",
+            "@v5 #",
+            "job plan uses actions/checkout@v5",
+        ),
+        ("jobs:\n", "jobs:\n  a: {uses: o/r/.github/workflows/a.yml@main}\n", "job a uses o/r/"),
+        ("persist-credentials: false", "persist-credentials: true", "job changes leaves the token"),
+        ("          persist-credentials: false\n", "", "job plan leaves the token"),
+        (
+            "permissions:\n      contents: read",
+            "permissions:\n      contents: write",
+            "contents: wri",
+        ),
+        (
+            "permissions:\n      contents: read\n    outputs",
+            "permissions: write-all\n    outputs",
+            "wri",
+        ),
+        ("\njobs:\n", "\njobs: [\n", "not valid YAML"),
         ("rm -f plan.json\n", "gpuform -C x up; true --gates-from a\t\n", "job plan is judged by"),
     ],
 )
@@ -412,6 +431,52 @@ def test_doctor_finds_what_an_edit_opens(root: Path, old: str, new: str, problem
     )
     problems = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
     assert any(problem in text for text in problems), problems
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+@pytest.mark.parametrize(
+    ("lines", "unowned"),
+    [
+        ("* @team", ""),
+        (
+            "* @team\n/infra/ # nobody",
+            "infra/gates.yaml, infra/requirements.txt, infra/stacks.yaml",
+        ),
+        ("* @team\ngates.yaml", "infra/gates.yaml"),
+        ("* @team\n!gates.yaml", "infra/gates.yaml"),
+        ("* @team\n/gates.yaml", ""),
+        ("gates.yaml\n* @team", ""),
+        ("* @team\n/infra/**/gates.yaml\n", "infra/gates.yaml"),
+        ("* @team\n/infra/* a@b\n/infra/g*.y?ml", "infra/gates.yaml"),
+        ("* @team # all\nCODEOWNERS", "CODEOWNERS"),
+    ],
+)
+def test_doctor_takes_the_last_line_of_code_owners_that_matches(
+    root: Path, host: CodeHostName, lines: str, unowned: str
+) -> None:
+    write_files(root, render(root, host, "file://."), force=False)
+    (root / "CODEOWNERS").write_text(lines)
+    text = [*examine_ci_files(root / "infra")][-1].text
+    expected = f"no owners of {unowned}" if unowned else "names owners of workflows and gates"
+    assert text.removeprefix("CODEOWNERS names ") == expected.removeprefix("names ")
+
+
+def test_doctor_reads_sections_of_code_owners_on_gitlab(root: Path) -> None:
+    write_files(root, render(root, "gitlab", "file://."), force=False)
+    owners = "[All][2] @team\n*\n[Infra]\ninfra/gates.yaml\n^[Optional] @others\n*\n"
+    (root / "CODEOWNERS").write_text(owners)
+    assert [*examine_ci_files(root / "infra")][-1].level is Level.OK
+    (root / "CODEOWNERS").write_text(owners.replace("[All]", "^[All]"))
+    assert "infra/gates.yaml" in [*examine_ci_files(root / "infra")][-1].text
+
+
+def test_doctor_names_the_line_of_a_workflow_that_is_no_yaml(root: Path) -> None:
+    files = render(root, "github")
+    path = ".github/workflows/gpuform-drift.yml"
+    write_files(root, {**files, path: "on: push\njobs:\n  a: [\n"}, force=False)
+    problems = [f.text for f in examine_ci_files(root / "infra") if f.level is Level.PROBLEM]
+    assert len(problems) == 1
+    assert problems[0].startswith("gpuform-drift.yml:4: not valid YAML: ")
 
 
 def test_doctor_finds_gates_of_the_source_branch_on_gitlab(root: Path) -> None:
