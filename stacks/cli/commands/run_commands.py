@@ -454,9 +454,8 @@ _PARTS = click.option(
 @click.option(
     "--job",
     metavar="NAME",
-    default="gpuform-plan",
-    show_default=True,
-    help="With --format gitlab, the hidden job .NAME that the jobs of the parts extend.",
+    help="With --format gitlab, the hidden job .NAME that the jobs of the parts extend; default: "
+    "gpuform-plan.",
 )
 @jobs_flag
 @parallel_flag
@@ -478,16 +477,18 @@ def plan_part(stacks: tuple[str, ...], parts: Path, *, waves: bool, **flags: Any
     \b
     Examples:
       gpuform plan-part --waves --runners 8
-      gpuform plan-part --waves --plan plan.json --format gitlab --job gpuform-apply
       gpuform plan-part volumes/dev
       gpuform plan-part training/dev report/dev --parts parts
       gpuform plan-part --waves --plan plan.json --runners 8
+      gpuform plan-part --waves --plan plan.json --format gitlab --job gpuform-apply
     """
     from gpuform.stacks.cli import multi_stack_parts  # noqa: PLC0415 - the engine, not for help
 
     filters, runners, jobs = flags["filters"], flags["runners"], flags["jobs"]
     form, job = flags.pop("form"), flags.pop("job")
-    gitlab_job = job if form == "gitlab" else None
+    if job is not None and form != "gitlab":
+        raise click.UsageError("--job requires --format gitlab")
+    gitlab_job = job or "gpuform-plan" if form == "gitlab" else None
     multi_stack_parts.require_names(stacks, waves=waves)
     plan = flags["plan"]
     if not waves and (filters or runners or plan or gitlab_job):

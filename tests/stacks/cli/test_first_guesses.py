@@ -294,6 +294,7 @@ def test_no_command_of_gpuform_is_hidden_by_a_guess() -> None:
         ("up --parallel many", "'many' is not a valid integer"),
         ("up --filter prod", "--filter requires --all"),
         ("plan-part a/x --format gitlab", "--plan and --format require --waves"),
+        ("plan-part --waves --job apply", "--job requires --format gitlab"),
         ("stack init a b", "unexpected extra argument"),
     ],
 )
