@@ -4,7 +4,7 @@ A saved plan records the state, configuration and options that it was made from.
 the plan compares them with its own, and may change no more than the plan shows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gpuform.providers.context import get_run_context
-from gpuform.schemas.plan import Basis, Plan
+from gpuform.schemas.plan import Basis, Plan, PlanAction, ResourceChange
 from gpuform.stacks.engine.ci_job import find_ci_job
 from gpuform.stacks.engine.deployment import (
     Operation,
@@ -30,6 +30,7 @@ from gpuform.stacks.engine.stack import (
     Origin,
     Stack,
 )
+from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.runs.due_runs import describe_unplanned_repairs
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.plan_file import (
@@ -39,6 +40,7 @@ from gpuform.stacks.operations.runs.plan_file import (
     mask_plan,
     read_plan,
 )
+from gpuform.stacks.review.value_text import counted
 
 _RECORDED_OPTIONS = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),
@@ -261,8 +263,13 @@ class SavedPlan:
         `constraint` is the result of `require_current`.
         """
         new_basis = complete_basis(self.basis, preview, constraint.digest)
-        unplanned_repairs = describe_unplanned_repairs(self.plan, plan.changes)
-        self._refuse_if_any([*constraint.find_excess(new_basis, plan.changes), *unplanned_repairs])
+        self._refuse_if_any(
+            [
+                *constraint.find_excess(new_basis, plan.changes),
+                *describe_unplanned_repairs(self.plan, plan.changes),
+                *describe_unplanned_removals(self.plan, plan.changes),
+            ]
+        )
 
     def _refuse_if_any(self, differences: Iterable[str]) -> None:
         """Raise PlanRefused with all differences, if there are any."""
@@ -272,6 +279,37 @@ class SavedPlan:
                 f"the plan {self.path} is out of date, and nothing was changed:{lines}",
                 hint=NEW_PLAN_HINT,
             )
+
+
+def describe_unplanned_removals(
+    saved_plan: Plan, new_changes: Iterable[ResourceChange]
+) -> Iterator[str]:
+    """Yield a message for each update of a new preview that removes more nodes than the saved plan.
+
+    Somebody may have enlarged a cluster since the plan: then a planned growth would shrink it.
+    Nodes to repair do not count. A plan that could not find out its nodes sets no limit.
+    """
+    planned_counts = {
+        change.urn: _count_removed_nodes(change)
+        for change in saved_plan.changes
+        # Without nodes, a plan says that none is removed only if it made all its checks.
+        if change.leaving is not None or not (change.gpus_removed != 0 or saved_plan.unchecked)
+    }
+    for change in new_changes:
+        planned_count = planned_counts.get(change.urn)
+        count = _count_removed_nodes(change)
+        is_update = change.action is PlanAction.UPDATE
+        if is_update and planned_count is not None and count > planned_count:
+            yield (
+                f"{name_of(change.urn)}: the update would remove {counted(count, 'node')}, and the "
+                f"plan removes {planned_count or 'none'}"
+            )
+
+
+def _count_removed_nodes(change: ResourceChange) -> int:
+    """Return how many nodes a change removes, without the nodes that it repairs."""
+    removed_names = {node.name for node in change.leaving.nodes} if change.leaving else set()
+    return len(removed_names - {node_repair.node for node_repair in change.repairs})
 
 
 def _collect_options(options: RunOptions) -> dict[str, Any]:
