@@ -235,9 +235,10 @@ def build_adoption_question(intent: Intent, doubtful: Sequence[Candidate]) -> Ad
     """Return the error that lists the objects of which one may be ours, and how to decide."""
     descriptions = "; ".join(_describe_candidate(candidate, intent) for candidate in doubtful)
     first = shlex.quote(doubtful[0].id)
+    parts = f" ({', '.join(intent.names)})" if intent.names else ""
     return AdoptionQuestion(
-        f"an interrupted create of the {intent.kind} {intent.name!r} on {intent.platform} may "
-        f"have created one of these, or none: {descriptions}",
+        f"an interrupted create of the {intent.kind} {intent.name!r} on {intent.platform}{parts} "
+        f"may have created one of these, or none: {descriptions}",
         hint=f"nothing was created or adopted. To adopt one, add `--adopt {first}`; if none "
         "is yours, add `--create-anew` (with `pulumi`: GPUFORM_ADOPT=ID, "
         "GPUFORM_CREATE_ANEW=1 in the environment)",

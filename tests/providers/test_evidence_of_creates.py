@@ -250,6 +250,12 @@ def test_a_question_names_each_object_with_the_evidence_against_it() -> None:
     )
 
 
+def test_a_question_names_the_parts_that_its_own_request_asked_for() -> None:
+    intent = build_intent(names=("train-005", "train-006"))
+    error = build_adoption_question(intent, [build_candidate()])
+    assert "the Cluster 'train' on together (train-005, train-006) may have" in error.message
+
+
 def test_lists_may_lack_new_objects_within_the_propagation_time() -> None:
     assert compute_remaining_propagation_s(build_intent(), SENT_AT + 20, 90.0) == 70.0
     assert compute_remaining_propagation_s(build_intent(), SENT_AT + 20) == 40.0

@@ -69,7 +69,7 @@ class RecoveredCreates:
                 "stack's state now"
             )
         for intent in self.objectless_intents:
-            yield f"an interrupted create of {_describe_intent(intent)} created nothing"
+            yield f"an interrupted create of {_describe_intents([intent])} created nothing"
 
 
 def recover_creates(
@@ -213,7 +213,7 @@ class _CreateSearch:
                 entry = self._find_entry(host, self.begun.get(urn), by_urn[urn])
             except EngineError as error:
                 with self._lock:
-                    results.unresolved.append(f"{_describe_intent(by_urn[urn][0])}: {error}")
+                    results.unresolved.append(f"{_describe_intents(by_urn[urn])}: {error}")
                 return
             with self._lock:
                 if entry is not None:
@@ -440,8 +440,13 @@ def _insert_entry(
         resources.append(replace(entry, delete=True))
 
 
-def _describe_intent(intent: Intent) -> str:
-    """Return the resource's name, then kind, name, platform and names of the intended object."""
-    parts = f": {', '.join(intent.names)}" if intent.names else ""
+def _describe_intents(intents: Sequence[Intent]) -> str:
+    """Return the resource's name, then kind, name, platform and names of the intended object.
+
+    `intents` are the creates of one resource.
+    """
+    intent = intents[0]
+    names = [name for each in intents for name in each.names]
+    parts = f": {', '.join(names)}" if names else ""
     description = f"{intent.kind} {intent.name!r} on {intent.platform}{parts}"
     return f"{name_of(intent.urn or '')} ({description})"
