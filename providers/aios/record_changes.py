@@ -336,8 +336,8 @@ class _RecordChange:
             advice = "; correct the values of the other nodes in the registry"
         raise EntryOverwritten(
             f"node {own_nodes} of cluster {self.cluster_id} was not changed: another node was "
-            f"removed at the same moment, and the values of {other_nodes} were overwritten; "
-            f"{outcome}",
+            f"removed or moved at the same moment, and the values of {other_nodes} were "
+            f"overwritten; {outcome}",
             hint=f"run the command again, which looks up the position of the node again{advice}",
         )
 

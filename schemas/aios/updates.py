@@ -108,8 +108,8 @@ class UpdateRequest:
         """Return other nodes' entries that this request seems to have changed, with the change.
 
         A request changes an entry by its index in the list, and the index belongs to another node
-        once entries in front of it are removed. `before` is the record right before the request: an
-        entry that had the values then did not get them from the request.
+        once entries in front of it are removed or inserted. `before` is the record right before the
+        request: an entry that had the values then did not get them from the request.
         """
         return [
             (entry, change)
@@ -462,13 +462,16 @@ def _may_have_moved(node_id: str, index: int, before: wire.Cluster, record: wire
     """Return True if a node's entry may have been at `index` while a request was sent.
 
     `before` and `record` are the record before and after the request. The entry moves to a lower
-    index when entries in front of it are removed. An entry that is now behind it was removed, too:
-    somebody removed and added it again.
+    index when entries in front of it are removed, and to a higher one when others are inserted
+    there. An entry that is now on the other side of it was moved by somebody, or removed and added
+    again.
     """
     ids_before, ids_now = ([entry.id for entry in it.nodes.node_data] for it in (before, record))
     position_before = ids_before.index(node_id) if node_id in ids_before else len(ids_before)
-    removed_ids = set(ids_before[:position_before]) - set(ids_now[: ids_now.index(node_id)])
-    return len(removed_ids) >= position_before - index > 0
+    ahead_before = set(ids_before[:position_before])
+    ahead_now = set(ids_now[: ids_now.index(node_id)])
+    shift = index - position_before
+    return 0 < -shift <= len(ahead_before - ahead_now) or 0 < shift <= len(ahead_now - ahead_before)
 
 
 def _has_value(document: Values, path: str, value: Any) -> bool:

@@ -210,6 +210,45 @@ def test_the_values_of_a_moved_entry_are_restored(
     assert registry.get_record(ID)["memory"] == 7 + 333
 
 
+@pytest.mark.parametrize("reorder", ["insert in front", "reverse"])
+def test_the_values_of_an_entry_that_moves_to_a_higher_index_are_restored(
+    cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch, reorder: str
+) -> None:
+    """Somebody writes the list in another order just before a node is changed by its position."""
+    cluster.apply(ALONE)
+    first, second = gpu_node("one"), gpu_node("two")
+    first.apply(declare_node(FIRST, memory=333))
+    second.apply(declare_node(SECOND))
+    client = get_client(Settings())
+    update = client.update_cluster
+    is_moved = False
+
+    def move_nodes(cluster_id: str, request: Any) -> Any:
+        nonlocal is_moved
+        if request.entry_changes and not is_moved:
+            is_moved = True
+            entries = registry.get_record(ID)["nodes"]["nodeData"]
+            new = {**entries[0], "id": "new", "_id": "5f0000000000000000000001", "memory": 1}
+            entries = entries[::-1] if reorder == "reverse" else [new, *entries]
+            registry.send_request("PUT", PATH, {"$set": {"nodes.nodeData": entries}})
+        return update(cluster_id, request)
+
+    monkeypatch.setattr(client, "update_cluster", move_nodes)
+    second.apply(declare_node(SECOND, memory=7))
+    assert second.state["ready"] is False
+    assert (
+        "the values of node-1 were overwritten; gpuform restored the values"
+        in (second.state["not_ready_reason"])
+    )
+    second.apply(declare_node(SECOND, memory=7))
+    assert second.state["ready"] is True
+    record = registry.get_record(ID)
+    memories = {entry["id"]: entry["memory"] for entry in record["nodes"]["nodeData"]}
+    others = {} if reorder == "reverse" else {"new": 1}
+    assert memories == {"node-1": 333, "node-2": 7, **others}
+    assert record["memory"] == sum(memories.values())
+
+
 def test_an_entry_created_behind_the_last_node_is_removed(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
