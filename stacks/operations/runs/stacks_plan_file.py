@@ -67,23 +67,29 @@ class StacksPlanFile:
                 holds), or lacks a stack that was planned together with the others, or has one more.
         """
         try:
-            digest, outline, lines = _read_outline(path)
-            plans: dict[str, Plan] = {}
+            # A pipe, such as that of a program which decrypts the plan, can be read only once.
+            plan_file = None if path.is_fifo() else cls(path, *_read_outline(path), {})
         except OSError as error:
             raise build_unreadable_error(path, error) from error
         except (ValueError, KeyError, TypeError):
             # Another layout, or no plan: the reader of all layouts finds the place of an error.
-            content = read_content(path)
-            stacks_plan = read_saved_plans(str(path), content)
-            if isinstance(stacks_plan, Plan):
-                raise PlanRefused(
-                    f"{path} is a plan of a single stack",
-                    hint=f"apply it without --all: --plan {path}",
-                ) from None
-            digest, outline, lines = hashlib.sha256(content).hexdigest(), stacks_plan, {}
-            plans = {plan.project_stack: plan for plan in stacks_plan.plans}
-        _require_planned_together(path, outline)
-        return cls(path, digest, outline, lines, plans)
+            plan_file = None
+        plan_file = plan_file or cls._read_complete(path)
+        _require_planned_together(path, plan_file.outline)
+        return plan_file
+
+    @classmethod
+    def _read_complete(cls, path: Path) -> Self:
+        """Read the plans of all stacks of a file in any layout. Raises EngineError."""
+        content = read_content(path)
+        stacks_plan = read_saved_plans(str(path), content)
+        if isinstance(stacks_plan, Plan):
+            raise PlanRefused(
+                f"{path} is a plan of a single stack",
+                hint=f"apply it without --all: --plan {path}",
+            )
+        plans = {plan.project_stack: plan for plan in stacks_plan.plans}
+        return cls(path, hashlib.sha256(content).hexdigest(), stacks_plan, {}, plans)
 
     def load_plan(self, name: str) -> Plan:
         """Return the complete plan of a stack of the file.

@@ -7,7 +7,9 @@ or the list of stacks are edited, with or without the digests that anybody can c
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,6 +229,18 @@ def test_a_file_that_is_replaced_during_the_run_is_not_applied(saved: SavedFile)
     saved.path.unlink()
     with pytest.raises(PlanRefused, match="cannot be read"):
         plan_file.load_plan("training/dev")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such pipes")
+def test_a_plan_that_a_pipe_gives_once_is_read(saved: SavedFile) -> None:
+    pipe = saved.path.with_name("pipe")
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(pipe.write_bytes, saved.path.read_bytes())
+        plan_file = StacksPlanFile.open(pipe)
+    pipe.unlink()
+    assert plan_file.digest == saved.digest
+    assert plan_file.load_plan("training/dev") == build_plan().plans[1]
 
 
 def test_another_layout_of_the_same_plan_is_read(saved: SavedFile) -> None:
