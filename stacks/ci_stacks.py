@@ -18,6 +18,7 @@ from gpuform.stacks.ci_workflows import (
     PLAN_ENVIRONMENT,
     READING_ENVIRONMENTS,
     WATCH_ENVIRONMENT,
+    WORKFLOW_PATTERNS,
     Repository,
     WorkflowSettings,
     build_template_values,
@@ -53,10 +54,6 @@ _TEMPLATES: Final[Mapping[str, dict[str, str]]] = {
 _CHILD_FILE: Final = ".gitlab/gpuform-waves.yml"
 """The jobs of GitLab's child pipelines, to which a job of a pipeline appends those of the parts."""
 _CHILD_TEMPLATES: Final = {_CHILD_FILE: "all-waves.yml.j2"}
-_WORKFLOW_PATTERNS: Final[Mapping[CodeHostName, Sequence[str]]] = {
-    "github": [".github/workflows/gpuform*.yml"],
-    "gitlab": [".gitlab-ci.yml", ".gitlab/gpuform-*.yml"],
-}
 _DECIDING_NAMES: Final = (STACKS_FILE, "requirements.*", WHEEL_FOLDER)
 """What decides about all stacks, in their folder."""
 _MAX_GITLAB_PATHS: Final = 50
@@ -260,7 +257,7 @@ def reject_workflows_of_one_stack(
     ]
     texts = {
         file: file.read_text(encoding="utf-8", errors="replace")
-        for pattern in _WORKFLOW_PATTERNS[code_host]
+        for pattern in WORKFLOW_PATTERNS[code_host]
         for file in sorted(root.glob(pattern))
     }
     files = [

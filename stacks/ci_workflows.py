@@ -46,6 +46,11 @@ _TEMPLATES_BY_PATH: Final[Mapping[CodeHostName, Mapping[str, str]]] = {
     },
     "gitlab": {".gitlab-ci.yml": "gitlab-ci.yml.j2"},
 }
+WORKFLOW_PATTERNS: Final[Mapping[CodeHostName, Sequence[str]]] = {
+    "github": [".github/workflows/gpuform*.yml"],
+    "gitlab": [".gitlab-ci.yml", ".gitlab/gpuform-*.yml"],
+}
+"""The workflows of `gpuform new ci`, as patterns of paths from the repository's root."""
 _CREDENTIALS: Final = (
     *("PULUMI_CONFIG_PASSPHRASE", "TOGETHER_API_KEY", "SCP_TF_ACCESS_KEY", "SCP_TF_SECRET_KEY"),
     *("TENSORONE_API_KEY", "AIOS_REGISTRY_URL", "AIOS_PARSER_URL", "LENS_URL", "LENS_TOKEN"),
@@ -184,6 +189,39 @@ def is_workflow_of_stack(text: str, directory: str, stack: str) -> bool:
     if "`gpuform new ci --all`" in text or f"--stack '{stack}'" not in text:
         return False
     return any(f'\n    {line} "{directory}"\n' in text for line in ("working-directory:", "- cd"))
+
+
+def describe_outdated_workflows(folder: Path, old_name: str, stack: str) -> list[str]:
+    """Return sentences about the workflows that name a renamed stack of the project in `folder`.
+
+    `old_name` is PROJECT/STACK, and `stack` the stack's new name.
+    """
+    repository = Repository(find_repository_root(folder), folder)
+    old_stack = old_name.rpartition("/")[2]
+    texts = {
+        file.relative_to(repository.root).as_posix(): file.read_text("utf-8", errors="replace")
+        for patterns in WORKFLOW_PATTERNS.values()
+        for pattern in patterns
+        for file in sorted(repository.root.glob(pattern))
+    }
+    of_stack = [
+        path
+        for path, text in texts.items()
+        if is_workflow_of_stack(text, repository.directory, old_stack)
+    ]
+    of_all_stacks = [path for path, text in texts.items() if f"--filter '{old_name}'" in text]
+    sentences = []
+    if of_stack:
+        sentences.append(
+            f"These workflows still have the name {old_stack}: {', '.join(of_stack)}. Remove them "
+            f"with `git rm`, and write new ones: `gpuform new ci --stack {stack}`, with your flags."
+        )
+    if of_all_stacks:
+        sentences.append(
+            f"These workflows still have the name {old_name}: {', '.join(of_all_stacks)}. Write "
+            "them again: `gpuform new ci --all --force`, with your flags."
+        )
+    return sentences
 
 
 def _read_written(root: Path, path: str, label: str) -> str:

@@ -31,6 +31,7 @@ from gpuform.stacks.ci_workflows import (
     Repository,
     WorkflowSettings,
     choose_label,
+    describe_outdated_workflows,
     render_workflows,
 )
 from gpuform.stacks.cli.app import cli
@@ -721,6 +722,26 @@ def render_one(
     settings = WorkflowSettings(host, stack, "main", Clouds.from_urls([backend]))
     label = choose_label(repository, settings, project)
     return render_workflows(repository, replace(settings, label=label))
+
+
+@pytest.mark.parametrize("host", WORKFLOW_HOSTS)
+def test_workflows_with_the_old_name_of_a_stack_are_named(root: Path, host: CodeHostName) -> None:
+    folder = root / "infra/network"
+    assert describe_outdated_workflows(folder, "network/prod", "live") == []
+    files = render_one(root, host, "network", "prod")
+    write_files(root, files, force=False)
+    [sentence] = describe_outdated_workflows(folder, "network/prod", "live")
+    paths = sorted(path for path in files if path.endswith(".yml"))
+    assert ", ".join(paths) in sentence
+    assert "`gpuform new ci --stack live`" in sentence
+    assert describe_outdated_workflows(folder, "network/dev", "live") == []
+    assert describe_outdated_workflows(root / "infra/cluster", "cluster/prod", "live") == []
+    write_files(root, render(root, host), force=True)
+    for path in set(paths) - render(root, host).keys():
+        (root / path).unlink()
+    [sentence] = describe_outdated_workflows(folder, "network/prod", "live")
+    assert "name network/prod: " in sentence
+    assert "`gpuform new ci --all --force`" in sentence
 
 
 @pytest.mark.parametrize("host", WORKFLOW_HOSTS)

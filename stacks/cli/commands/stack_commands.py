@@ -39,6 +39,7 @@ from gpuform.stacks.cli.session import Session, add_common_flags, add_stack_flag
 from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import (
+    Stack,
     StackNotFound,
     Workspace,
     build_lasting_url,
@@ -297,6 +298,7 @@ def rename(name: str) -> None:
         )
         if new_project == old_project:
             session.screen.print(f"Renamed stack {opened.name} to {new_name} and selected it.")
+            _print_outdated_workflows(session, opened, new_name)
             return
         full_name = build_full_name(new_project, new_name)
         settings = opened.project.get_settings_path(new_name).name
@@ -306,6 +308,18 @@ def rename(name: str) -> None:
             f"{settings} change the keys that begin with `{old_project}:` to begin with "
             f"`{new_project}:`."
         )
+        _print_outdated_workflows(session, opened, new_name)
+
+
+def _print_outdated_workflows(session: Session, stack: Stack, new_name: str) -> None:
+    """Print which workflows of `gpuform new ci` still have the old name of a renamed stack."""
+    from gpuform.stacks.ci_workflows import describe_outdated_workflows  # noqa: PLC0415 - jinja2, for a rename alone
+
+    project = stack.project
+    old_name = f"{project.name}/{stack.name}"
+    folder = project.directory.resolve()
+    for sentence in describe_outdated_workflows(folder, old_name, new_name):
+        session.screen.print(sentence)
 
 
 @stack.command()

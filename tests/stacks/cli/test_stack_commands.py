@@ -473,8 +473,12 @@ class TestRename:
         (pulumi / "history/demo/dev/dev-17.history.json").write_text('{"kind": "update"}')
         (pulumi / "stacks/demo/dev.pulumi-tags").write_text("{}")
         settings = (project / "Pulumi.dev.yaml").read_text()
+        workflow = project / ".github/workflows/gpuform.yml"
+        workflow.parent.mkdir(parents=True)
+        workflow.write_text("jobs:\n    working-directory: \".\"\nrun: gpuform up --stack 'dev'\n")
         ran = dev("stack", "rename", "prod")
         assert ran.code == 0, ran.err
+        assert "still have the name dev: .github/workflows/gpuform.yml. Remove them" in ran.out
         assert [(r["name"], r["current"]) for r in dev("stack", "ls", "--json").json] == [
             ("prod", True)
         ]
