@@ -247,13 +247,15 @@ def list_foreign_nodes(
 ) -> list[str]:
     """Return the ids of the record's nodes in neither `declared_ids` nor the stack.
 
-    The stack's other resources may declare nodes of the record.
+    The stack's other resources may declare nodes of the record, each one entry: a second entry with
+    the same id is somebody else's.
     """
     ids = [node.id or "one without an id" for node in record.nodes.node_data]
     return [
         id_
-        for id_ in ids
-        if id_ not in declared_ids and not context.belongs_to_stack(f"{record.id}/{id_}")
+        for position, id_ in enumerate(ids)
+        if id_ not in declared_ids
+        and (id_ in ids[:position] or not context.belongs_to_stack(f"{record.id}/{id_}"))
     ]
 
 

@@ -45,8 +45,8 @@ def applied_record(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> 
         yield dev, f"{server.url}/aios/clusters/west-1"
 
 
-def add_foreign_node(url: str) -> None:
-    entry = {"id": "theirs", "memory": 7}
+def add_foreign_node(url: str, node_id: str = "theirs") -> None:
+    entry = {"id": node_id, "memory": 7}
     body = {"$push": {"nodes.nodeData": entry}}
     httpx.put(url, json=body, trust_env=False, verify=False).raise_for_status()
 
@@ -76,6 +76,15 @@ def test_a_plan_that_deletes_others_nodes_is_refused_with_their_names(
         assert "this Cluster contains theirs, created by others" in ran.out + ran.err, command
         assert "--allow destroy-others" in ran.out + ran.err, command
     assert set(get_node_ids(url)) == {"node-own", "node-dependent", "theirs"}
+
+
+def test_a_second_entry_of_an_own_node_is_somebody_elses(applied_record: Any) -> None:
+    run, url = applied_record
+    add_foreign_node(url, "node-own")
+    ran = run("destroy", "--yes")
+    assert ran.code == 1
+    assert "this Cluster contains node-own, created by others" in ran.out + ran.err
+    assert sorted(get_node_ids(url)) == ["node-dependent", "node-own", "node-own"]
 
 
 def test_a_destroy_without_preview_is_refused_before_others_nodes_are_deleted(
