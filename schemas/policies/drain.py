@@ -232,6 +232,10 @@ class RunningJob(FrozenModel):
         return f"{self.id}{name}{f' ({self.user})' if self.user else ''}"
 
 
+_SHRINK_REASONS: Final = frozenset({"named", "failed", "cordoned", "idle", "newest"})
+"""The reasons of `RemovedNode` for which no other node comes in the node's place."""
+
+
 class RemovedNode(FrozenModel):
     """A node whose GPUs are removed."""
 
@@ -260,6 +264,11 @@ class RemovedNodes(FrozenModel):
     def busy(self) -> tuple[RemovedNode, ...]:
         """The nodes of this removal on which jobs run."""
         return tuple(node for node in self.nodes if node.jobs)
+
+    @property
+    def is_shrinking(self) -> bool:
+        """True if nodes are removed because the cluster shrinks: none is replaced or repaired."""
+        return any(node.because in _SHRINK_REASONS for node in self.nodes)
 
     @property
     def evicts_jobs(self) -> bool:

@@ -114,9 +114,10 @@ def _find_destruction(change: ResourceChange) -> Danger | None:
 def _find_reduction(change: ResourceChange) -> Danger | None:
     """Return the danger of a change that keeps the resource, or None.
 
-    Dangers are a known number of removed GPUs, use that stops, and jobs that are ended.
+    Dangers are removed GPUs or nodes, use that stops, and jobs that are ended.
     """
-    if change.gpus_removed:
+    is_shrinking = change.leaving is not None and change.leaving.is_shrinking
+    if change.gpus_removed or (change.gpus_removed is None and is_shrinking):
         return Danger(
             Risk.REDUCES_CAPACITY, _describe_loss(f"removes {_format_gpu_count(change)}", change)
         )

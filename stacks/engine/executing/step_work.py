@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
@@ -129,8 +129,14 @@ class StepApplier:
                 self.host.find_foreign_objects(old.urn, old.id, old.outputs, old.provider)
             )
         parts = {"leaving": removed_nodes, "others": objects_of_others}
-        removals = {name: part for name, part in parts.items() if part not in (None, ())}
+        removals: dict[str, Any] = {
+            name: part for name, part in parts.items() if part not in (None, ())
+        }
         if change is not None and removals:
+            is_shrinking = removed_nodes is not None and removed_nodes.is_shrinking
+            # The platform has more nodes than the state: gates must not count this as a growth.
+            if step.op is Op.UPDATE and is_shrinking and change.gpus_removed == 0:
+                removals.update(gpus_added=None, gpus_removed=None)
             step.change = change.model_copy(update=removals)
         return objects_of_others
 

@@ -90,6 +90,21 @@ def test_a_job_on_several_nodes_is_counted_once(
 
 
 @pytest.mark.parametrize(
+    ("because", "text"), [("idle", "removes an unknown number of GPUs"), ("replaced", None)]
+)
+def test_a_shrinking_cluster_with_an_unknown_number_of_gpus_is_dangerous(
+    resource: Make, because: str, text: str | None
+) -> None:
+    nodes = (RemovedNode(name="a", because=because),)
+    leaving = RemovedNodes(scheduler="Slurm", on_busy="wait", nodes=nodes)
+    change = resource("a", UPDATE, CHANGED).model_copy(
+        update={"leaving": leaving, "gpus_removed": None}
+    )
+    danger = find_danger(change)
+    assert (danger and danger.text) == text
+
+
+@pytest.mark.parametrize(
     ("action", "facts"),
     [
         (PlanAction.CREATE, {"gpus_added": None}),
