@@ -169,7 +169,8 @@ class ObservedRun:
         outcome = self.outcome
         return {
             "succeeded": outcome.succeeded,
-            "errors": [e.message for e in self.events if has_severity(e, "error")],
+            # The SDK registers independent resources at the same time.
+            "errors": sorted(e.message for e in self.events if has_severity(e, "error")),
             "warnings": sorted(e.message for e in self.events if has_severity(e, "warning")),
             "declared": {
                 registration.urn: describe_resource(registration)
