@@ -137,7 +137,7 @@ class Host(FrozenModel):
 
     @property
     def jump_with_user(self) -> str:
-        """The jump host with its user; empty without a jump host.
+        """Return the jump host with a user name, for ssh's `-J`; empty without a jump host.
 
         A jump host without a user of its own gets the user of the host.
         """
@@ -338,7 +338,7 @@ class Kubeconfig(BaseModel):
 
 
 def _get_entries(document: Any, section: str, part: str) -> dict[Any, dict[str, Any]]:
-    """Return the entries of a kubeconfig's section, such as `clusters`, by their names.
+    """Return the entries of a section of a kubeconfig, such as `clusters`, by name.
 
     Raises KeyError, TypeError or AttributeError for other forms.
     """

@@ -423,7 +423,7 @@ class CasesInputs(InputModel):
 
 
 def _find_start_cycles(cases: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each cycle of test cases that start from each other."""
+    """Yield a problem for each cycle of test cases in which every case starts from another one."""
     start_cases = {name: _get_start_case(case) for name, case in cases.items()}
     for name in cases:
         chain, current = [name], start_cases[name]

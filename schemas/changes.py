@@ -164,7 +164,7 @@ class _FieldLocation:
     rules: FieldRules
 
     def enter_field(self, name: str, rules: FieldRules) -> "_FieldLocation":
-        """Return the location of a field inside this object, with the rules inherited from it."""
+        """Return the location of a field inside this object, with the object's rules inherited."""
         path = f"{self.path}.{name}" if self.path else name
         return _FieldLocation(path, rules.inherit_rules(self.rules))
 
@@ -175,7 +175,7 @@ class _FieldLocation:
     def build_change(
         self, action: Action, before: Any, after: Any, because: str = ""
     ) -> FieldChange:
-        """Return the change of this field, with whether it replaces the resource and the reason."""
+        """Return the change of this field, including the reason if the resource is replaced."""
         replaces, replacement_reason = self._decide_replacement(before, after)
         return FieldChange(
             path=self.path,
@@ -240,7 +240,7 @@ def _compare_fields(
 
 
 def _compare_values(location: _FieldLocation, before: Any, after: Any) -> Iterator[FieldChange]:
-    """Yield the changes of one field between its old and its new value, at any depth.
+    """Yield the changes of one field between an old and a new value, at any depth.
 
     None means not declared. An unknown new value counts as a change.
     """
@@ -285,7 +285,7 @@ def _compare_newly_declared(location: _FieldLocation, after: Any) -> Iterator[Fi
 
 
 def _compare_no_longer_declared(location: _FieldLocation, before: Any) -> Iterator[FieldChange]:
-    """Yield the change of a field that had the value `before` and is no longer declared.
+    """Yield the change of a field with the old value `before`, for a field no longer declared.
 
     The field is removed from the state, kept, or returned to its default, by its rules. A field
     that has its default already is no change.
@@ -371,7 +371,7 @@ def _select_fields(
 
 
 def _select_value(rules: FieldRules, observed: Any, declared: Any) -> Any:
-    """Return a field's observed value, reduced to the parts that are in `declared`.
+    """Return a field's observed value, reduced to the parts present in `declared`.
 
     The declared value stays if the platform returns none, or one of the same meaning, and for a
     write-only field. A map loses the keys that the platform does not have.

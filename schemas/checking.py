@@ -41,7 +41,7 @@ def describe_error(model: type[InputModel], error: ErrorDetails) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Return a value as people write it in YAML, cut after 60 characters.
+    """Return a value in YAML's spelling for a message, cut after 60 characters.
 
     For an object or a list only the words `an object` or `a list`.
     """
@@ -120,19 +120,19 @@ def _read_validator_message(rules: FieldRules, error: ErrorDetails) -> str:
 
 
 def _describe_not_integer(shown: str, error: ErrorDetails) -> str:
-    """Return the message for a value that is not a whole number; `shown` is the value as YAML."""
+    """Return the message for a value other than a whole number; `shown` is the value as YAML."""
     text = "the text " if isinstance(error["input"], str) else ""
     return f"must be a whole number, not {text}{shown}"
 
 
 def _describe_not_text(shown: str, error: ErrorDetails) -> str:
-    """Return the message for a value that is not text; `shown` is the value as YAML."""
+    """Return the message for a value other than text; `shown` is the value as YAML."""
     is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
     return f"must be text, not {shown}" + (": write it in quotes" if is_number else "")
 
 
 def _describe_not_multiple(shown: str, error: ErrorDetails) -> str:
-    """Return the message for a number that is not a multiple, with the nearest multiples."""
+    """Return the message for a number between two multiples, with the nearest multiples."""
     step = error["ctx"]["multiple_of"]
     lower_multiple = error["input"] // step * step
     suggestions = (
@@ -142,7 +142,7 @@ def _describe_not_multiple(shown: str, error: ErrorDetails) -> str:
 
 
 def _make_bound_description(key: str, template: str) -> Callable[[str, ErrorDetails], str]:
-    """Return a function that fills value and bound of a pydantic error into `template`.
+    """Return a function to fill value and bound of a pydantic error into `template`.
 
     `key` is the name of the bound in the error's context, such as `ge`.
     """
@@ -242,7 +242,7 @@ class _InputReader:
     def read_object(
         self, model: type[InputModel], values: Mapping[str, Any], location: ErrorLocation
     ) -> dict[str, Any]:
-        """Return an object's fields in their declared types; unknown names are left out.
+        """Return an object's fields, converted to the declared types, without unknown names.
 
         Adds to `self.problems` the unknown names and the former names beside present ones, and to
         `self.assumed` the fields that unknown names probably mean.

@@ -96,7 +96,7 @@ class PriceBookInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem for each second price of the same GPUs or the same storage."""
+        """Yield a problem for each second price of equal GPUs or equal storage."""
         key_fields = {
             "gpus": ("platform", "gpu_type", "billing", "region"),
             "storage": ("platform", "unit", "region"),
@@ -119,7 +119,7 @@ class PriceBookInputs(InputModel):
 
 @cache
 def build_price_book_model(platforms: tuple[str, ...]) -> type[PriceBookInputs]:
-    """Return the model of a price book for these platforms only."""
+    """Return the model of a price book restricted to the names in `platforms`."""
     # the installed platforms decide, so that the schema of the file can list them
     platform_field: Any = {"platform": (Literal[platforms], _PLATFORM)}
     gpus: Any = _override_fields(GpuPriceInputs, platform_field)
@@ -135,7 +135,7 @@ def build_price_book_model(platforms: tuple[str, ...]) -> type[PriceBookInputs]:
 
 
 def _override_fields(model: type[M], fields: dict[str, Any]) -> type[M]:
-    """Return a subclass of a pydantic model in which these fields replace the model's own."""
+    """Return a subclass of a pydantic model with `fields` in place of the model's own."""
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
@@ -378,7 +378,7 @@ class GatesInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem for each wrong gate name, and each waiver without a gate of its own.
+        """Yield a problem for each wrong gate name, each waiver of no gate, and each second waiver.
 
         Gate names have the characters a-z, 0-9 and hyphens.
         """
@@ -390,7 +390,7 @@ class GatesInputs(InputModel):
 
 
 def find_waiver_problems(waivers: Iterable[Any], names: tuple[str, ...]) -> Iterator[Problem]:
-    """Yield a problem for each waiver of a gate that is not in `names` or has one already."""
+    """Yield a problem for each waiver of a gate missing in `names` or waived before."""
     waived: set[str] = set()
     for at, waiver in enumerate(waivers):
         name = waiver.get("gate") if isinstance(waiver, Mapping) else None

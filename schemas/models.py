@@ -40,7 +40,10 @@ class Problem:
 
 
 def optional_field(description: str, **options: Any) -> Any:
-    """Build the field of a value that may be absent: None. `options` are those of `Field`."""
+    """Build the pydantic field of an optional value, None by default, with `options` of `Field`.
+
+    None. `options` are those of `Field`.
+    """
     return Field(default=None, description=description, **options)
 
 
@@ -55,7 +58,7 @@ _SHARED_NAMES: Final[dict[frozenset[str], set[str]]] = {}
 
 
 def share_field_names(model: FrozenModel) -> None:
-    """Let a model and the models in it share their sets of field names with equal ones.
+    """Save memory: share equal sets of field names between `model`, the models inside and others.
 
     pydantic gives each model a set with the names of the fields that were set. In plans of many
     resources these sets need more memory than the values. A frozen model never changes its set.
@@ -93,7 +96,7 @@ class InputModel(FrozenModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG003 - a hook
-        """Yield the problems of rules over several fields; models with such rules override this.
+        """Yield the problems of rules over several fields; a model with rules overrides this.
 
         Called after each single field was validated. An absent field is not declared. A field that
         is UNKNOWN is not known yet, or is wrong and already reported: a rule that needs the field
@@ -103,7 +106,7 @@ class InputModel(FrozenModel):
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return ``values`` with one spelling for declarations of the same meaning.
+        """Return ``values`` with one spelling for declarations of equal meaning.
 
         Alternative spellings are replaced and derived values filled in; a model with such fields
         overrides this. Values may be UNKNOWN; ``values`` itself is not changed.
@@ -132,7 +135,7 @@ class InputModel(FrozenModel):
 
     @classmethod
     def convert_retired_value(cls, name: str, value: Any) -> Any:  # noqa: ARG003 - a hook
-        """Return a value of the removed field ``name`` in its successor's form, for hints."""
+        """Return a value of the removed field ``name`` in the form of the successor, for hints."""
         return value
 
     def dump_declared(self) -> dict[str, Any]:
@@ -169,7 +172,7 @@ class WireList(WireModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, data: Any) -> Any:
-        """Return a list answer without null members; a required list that is null becomes empty.
+        """Return a list answer without null members; null becomes [] for a required list.
 
         A missing required list stays missing and fails: the answer is not the platform's list.
         """
@@ -259,7 +262,7 @@ ForeignName = Annotated[str, AfterValidator(to_readable_name)]
 
 
 def require_full_match(pattern: str, message: str) -> AfterValidator:
-    """Build the validator of texts that match a regular expression completely.
+    """Build the validator of texts with a complete match of a regular expression.
 
     Other texts raise ValueError with the message, in which `{text}` stands for the text.
     """
@@ -327,5 +330,8 @@ def _anchor_pattern(pattern: str) -> str:
 
 @cache
 def _create_text_validator(pattern: str) -> SchemaValidator:
-    """Return the validator of texts that contain a match of the pattern. Raises SchemaError."""
+    """Return the validator of texts with a match of the pattern anywhere.
+
+    Raises SchemaError. Raises SchemaError.
+    """
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))

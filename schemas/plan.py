@@ -46,7 +46,10 @@ class PlanAction(StrEnum):
 
     @property
     def is_change(self) -> bool:
-        """False for actions that leave the object as it is: same, read and refresh."""
+        """Return False for actions without an effect on the object: same, read and refresh.
+
+        same, read and refresh.
+        """
         return self not in (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
 
 
@@ -75,7 +78,7 @@ class _ValueChange(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _mask(cls, fields: Any) -> Any:
-        """Return the fields with secret values masked, before any of them is validated.
+        """Return the fields with secret values masked, before the validation of any field.
 
         With `secret` in the fields, all of `before` and `after` is masked, else only secrets
         inside.
@@ -428,7 +431,7 @@ class Plan(FrozenModel):
         *,
         unchecked: Iterable[str] = (),
     ) -> Self:
-        """Return a plan of a stack with these changes, counted by action in `summary`.
+        """Return the plan of a stack with `changes`, counted by action in `summary`.
 
         `unchecked` are texts about checks that could not be made.
         """
@@ -443,7 +446,7 @@ class Plan(FrozenModel):
         )
 
     def drop_digests(self) -> Self:
-        """Return the plan without the digests of its basis, of which only an apply has a need.
+        """Return the plan without the digests of its basis, which only an apply needs.
 
         They are the largest part of a plan. Seal, key and options stay. The result needs as little
         memory as possible, for a process that has the plans of many stacks.
@@ -457,7 +460,7 @@ class Plan(FrozenModel):
 
     @property
     def project_stack(self) -> str:
-        """The stack with its project: PROJECT/STACK."""
+        """Return the stack's name with the project: PROJECT/STACK. PROJECT/STACK."""
         return f"{self.project}/{self.stack}"
 
     @property
@@ -472,7 +475,7 @@ _VALUE_FIELDS: Final = ("before", "after")
 
 
 def _mask_value(value: Any, secret: bool) -> Any:
-    """Return a value with secrets replaced by `MASK` at any depth; all of it if `secret`.
+    """Return a value with secrets replaced by `MASK` at any depth, or `MASK` alone if `secret`.
 
     None stays None. NaN and infinity become text, because JSON has neither.
     """

@@ -189,7 +189,7 @@ def find_true_condition(conditions: tuple[Condition, ...], kind: str) -> Conditi
 
 
 def parse_succeeded_nodes(config_map: Mapping[str, Any]) -> list[str]:
-    """Return the node names in the engine's ConfigMap of nodes that have passed.
+    """Return the node names in the engine's ConfigMap of successful nodes.
 
     Raises ValueError for other content.
     """
@@ -197,7 +197,7 @@ def parse_succeeded_nodes(config_map: Mapping[str, Any]) -> list[str]:
 
 
 def parse_failed_nodes(config_map: Mapping[str, Any]) -> list[FailedNode]:
-    """Return the nodes in the engine's ConfigMap of nodes that have failed.
+    """Return the entries in the engine's ConfigMap of failed nodes.
 
     Raises ValueError for other content.
     """

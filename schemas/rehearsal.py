@@ -145,7 +145,10 @@ class HazardOutcome(FrozenModel):
 
     @property
     def severity(self) -> tuple[float, ...]:
-        """Return a key that sorts outcomes: the greater, the worse."""
+        """Return a sort key for outcomes: the larger the key, the worse the outcome.
+
+        the greater, the worse.
+        """
         is_open = self.lost_for_s is None
         return (
             float(len(self.data_lost)),
@@ -222,13 +225,13 @@ class Rehearsal(FrozenModel):
 
     @property
     def harmful(self) -> tuple[HazardOutcome, ...]:
-        """Return the outcomes that are worse than the undisturbed run, the worst first."""
+        """Return the outcomes with more harm than the undisturbed run has, the worst first."""
         usual = self.undisturbed
         return tuple(item for item in self.outcomes if item.is_worse_than(usual))
 
     @property
     def harmless(self) -> tuple[HazardOutcome, ...]:
-        """Return the outcomes of hazards that cost no more than the undisturbed run."""
+        """Return the outcomes of hazards without more harm than the undisturbed run has."""
         usual = self.undisturbed
         return tuple(
             item for item in self.outcomes if item is not usual and not item.is_worse_than(usual)

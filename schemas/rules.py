@@ -219,7 +219,7 @@ class FieldRules:
     """The values of an enumeration; empty: any value."""
 
     def inherit_rules(self, parent: "FieldRules") -> "FieldRules":
-        """Return these rules with immutable, secret and state_only also taken from ``parent``.
+        """Return the field's rules, with immutable, secret and state_only also from ``parent``.
 
         ``parent`` are the rules of the object field that contains this field.
         """
@@ -231,7 +231,7 @@ class FieldRules:
         return replace(self, immutable=immutable, secret=secret, state_only=state_only)
 
     def is_equivalent(self, left: Any, right: Any) -> bool:
-        """Return True if two values of this field are equal or mean the same by the field's rules.
+        """Return True if two values of this field are equal, or equivalent by the field's rules.
 
         The rules may ignore the order of a list, compare amounts (`1Ti` and `1024Gi`), or know
         other spellings.
@@ -255,7 +255,7 @@ class FieldRules:
 
     @property
     def is_compared(self) -> bool:
-        """True if `diff` compares the field's declared value with its earlier one."""
+        """Return True if `diff` compares the field's declared value with the earlier value."""
         is_own = self.local and not self.state_only
         return not (self.spelling or self.computed or is_own or self.create_only)
 
@@ -331,7 +331,7 @@ def _is_map(annotation: Any) -> bool:
 
 
 def _list_choices(annotation: Any) -> tuple[str, ...]:
-    """Return the values of the Literals in a type annotation, as people write them in YAML."""
+    """Return the values of the Literals in a type annotation, in YAML's spelling."""
     arguments = get_args(annotation)
     if get_origin(annotation) is Literal:
         # people write `true`, not `True`, in YAML

@@ -57,7 +57,7 @@ def replace_invisible(text: str, replacement: str) -> str:
 
 
 def truncate(text: str, length: int) -> str:
-    """Return ``text`` if at most `length` characters, else its beginning and the total number."""
+    """Return ``text``, shortened to `length` characters with the total number at the end."""
     if len(text) <= length:
         return text
     ending = f"... ({len(text):,} characters)"

@@ -50,7 +50,7 @@ class StacksPlan(FrozenModel):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        """Return the plan if its parts are of different stacks and one operation.
+        """Return the plan if all parts are of different stacks and one operation.
 
         Else ValueError.
         """
@@ -73,7 +73,7 @@ class StacksPlan(FrozenModel):
 
     @property
     def has_failed(self) -> bool:
-        """True if the preview of a stack has failed, so that the plan is incomplete."""
+        """Return True if the preview of a stack has failed, and the plan is incomplete."""
         return any(plan.errors for plan in self.plans)
 
 
@@ -113,7 +113,7 @@ class PartSchedule(FrozenModel):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        """Return the schedule if each stack is there once, with all stacks before it.
+        """Return the schedule if each stack is listed once and every dependency is listed, too.
 
         Else ValueError.
         """

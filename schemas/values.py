@@ -128,7 +128,7 @@ def is_equal(left: Any, right: Any, *, unordered: bool = False) -> bool:
 
 
 def _has_equal_items(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Return True if two lists of equal length have the same items, in any order."""
+    """Return True if two lists of equal length have equal items, in any order."""
     # Items may be objects, which neither a set nor a sort can compare.
     unmatched = list(right)
     for left_item in left:

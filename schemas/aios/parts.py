@@ -123,7 +123,7 @@ def add_totals(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_total_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem for each declared sum that is not the sum over the declared nodes.
+    """Yield a problem for each declared sum unlike the sum over the declared nodes.
 
     Without declared nodes every declared sum is a problem. A sum that is unknown, as declared or
     over the nodes, is none.
@@ -202,7 +202,7 @@ def _is_consistent(declared: Any, computed: Any) -> bool:
 
 
 def _sum_known(values: Iterable[Any]) -> Any:
-    """Return the sum of the numbers that are not None; UNKNOWN if one of them is unknown."""
+    """Return the sum of the numbers, without None; UNKNOWN if a number is unknown."""
     present_values = [value for value in values if value is not None]
     return UNKNOWN if contains_unknown(present_values) else sum(present_values)
 

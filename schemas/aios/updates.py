@@ -96,7 +96,7 @@ class UpdateRequest:
         )
 
     def has_same_sums(self, record: wire.Cluster) -> bool:
-        """Return True if the sums in `record` are the ones that this request sets."""
+        """Return True if the record already has the sums set by this request."""
         current = cluster_to_declared(record)
         sums = {wire_path: get_value(current, path) for wire_path, path in _SUM_PATHS.items()}
         values = self.body.get("$set", {})
@@ -105,7 +105,7 @@ class UpdateRequest:
     def find_stray_entries(
         self, before: wire.Cluster, record: wire.Cluster
     ) -> list[tuple[wire.Node, EntryChange]]:
-        """Return other nodes' entries that this request seems to have changed, with the change.
+        """Return other nodes' entries apparently changed by this request, each with the change.
 
         A request changes an entry by its index in the list, and the index belongs to another node
         once entries in front of it are removed or inserted. `before` is the record right before the
@@ -200,18 +200,18 @@ def build_entries_request(
 
 
 def build_sums_request(record: wire.Cluster) -> UpdateRequest | None:
-    """Return an update that sets a record's sums to the sums of its entries; None if equal."""
+    """Return an update for a record with sums unlike the sums of the entries; None if equal."""
     body = _build_sum_changes(record, map(entry_to_declared, record.nodes.node_data))
     return UpdateRequest(body) if body else None
 
 
 def build_node_addition(record: wire.Cluster, node: Values) -> UpdateRequest:
-    """Return an update that adds a node's entry to the record, and sets the new sums."""
+    """Return an update to add a node's entry to the record and to set the new sums."""
     return _build_request_with_sums(record, [node])
 
 
 def build_node_removal(record: wire.Cluster, node_id: str, object_id: str | None) -> UpdateRequest:
-    """Return an update that removes the entries with a node's id, and sets the new sums.
+    """Return an update to remove the entries with a node's id and to set the new sums.
 
     With Mongo's `object_id` no other entry with the same id is removed. The update names the node
     also if the record shows no such entry.
@@ -238,7 +238,7 @@ def build_node_change(record: wire.Cluster, node: Values) -> UpdateRequest | Non
 
 
 def build_last_entry_removal(record: wire.Cluster, node: Values) -> UpdateRequest:
-    """Return an update that removes the last one of several entries of the same node.
+    """Return an update to remove the last one of several entries of the same node.
 
     The record must have an entry of the node. Without an id of Mongo's, the entry is found by all
     of its values.
@@ -257,7 +257,7 @@ def build_last_entry_removal(record: wire.Cluster, node: Values) -> UpdateReques
 def build_restoring_request(
     record: wire.Cluster, node_id: str, former_entry: wire.Node | None, fields: Values
 ) -> UpdateRequest | None:
-    """Return an update that gives a node's entry its former values of `fields`, or None.
+    """Return an update to restore a node's former values of `fields`, or None.
 
     None if there is no former entry, if the entry is gone, or if the entry has these values.
     """
@@ -278,7 +278,7 @@ def build_restoring_request(
 
 
 def build_stray_removals(fields: Values) -> tuple[UpdateRequest, UpdateRequest]:
-    """Return two requests to remove the entries that a change behind the last index has created.
+    """Return two requests to remove the entries created by a change behind the last index.
 
     Mongo then creates an entry with the new values and no id, after nulls that fill the array up to
     the index: the first request removes this entry, the second one the nulls.
@@ -356,7 +356,7 @@ def _build_sum_changes(record: wire.Cluster, entries: Iterable[Values]) -> Body:
 
 
 def _build_entry_changes_request(entry_changes: Sequence[EntryChange]) -> UpdateRequest:
-    """Return an update that sets the new values of these entries by the entries' indexes."""
+    """Return an update to set the new values of entries, addressed by their indexes."""
     fields = [
         (f"{NODE_DATA}.{change.index}.{path}", value)
         for change in entry_changes
@@ -436,7 +436,7 @@ def _build_addition(nodes: Sequence[Values]) -> Body:
 
 
 def _build_removal(entries: Sequence[wire.Node]) -> Body:
-    """Return the `$pull` of entries by their ids, and by Mongo's ids if every entry has one."""
+    """Return the `$pull` of entries by id, and by Mongo's ids if every entry has one."""
     conditions = {"id": _match_any([entry.id for entry in entries])}
     object_ids = [wire.parse_object_id(entry.object_id) for entry in entries]
     if all(object_ids):
@@ -445,7 +445,10 @@ def _build_removal(entries: Sequence[wire.Node]) -> Body:
 
 
 def _match_any(values: Sequence[Any]) -> Any:
-    """Return a Mongo condition that matches each of the values: the value itself, or `$in`."""
+    """Return a Mongo condition for any of the values: the value itself, or `$in`.
+
+    the value itself, or `$in`.
+    """
     return values[0] if len(values) == 1 else {"$in": list(values)}
 
 

@@ -92,7 +92,7 @@ class Nodes(AiosModel):
     @field_validator("node_data", mode="before")
     @classmethod
     def _keep_indexes(cls, entries: Any) -> Any:
-        """Read null as an entry without an id, so that the indexes of the other entries stay.
+        """Replace null by an entry without an id, to preserve the indexes of the other entries.
 
         Mongo pads an array with nulls when an entry behind its end is set.
         """
@@ -184,7 +184,7 @@ class Deleted(AiosModel):
 
 
 def parse_object_id(object_id: object) -> str | None:
-    """Return an id if it is a text that is not empty, else None; the form is not checked."""
+    """Return an id if `object_id` is a text and not empty, else None. The form is not checked."""
     return object_id if isinstance(object_id, str) and object_id else None
 
 
@@ -316,7 +316,7 @@ def matches_filter(document: Any, filter_: Filter) -> bool:
 
 
 def _find_operator_problems(condition: Filter, path: str) -> Iterator[Problem]:
-    """Yield a problem for each operator of one field's condition that is unknown or malformed.
+    """Yield a problem for each unknown or malformed operator in the condition of one field.
 
     `path` is the path of the condition in the declared filter, for messages.
     """
@@ -389,7 +389,7 @@ def _flatten(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def _find_values(document: Any, path: Sequence[str]) -> Iterator[Any]:
-    """Yield the values of a document at a dotted path, as Mongo finds them.
+    """Yield the values of a document at a dotted path, by Mongo's rules.
 
     A list on the way stands for each of its items; `_MISSING` for a document without a value.
     """
@@ -432,7 +432,7 @@ def _require_same_type(compare: Callable[[Any, Any], bool]) -> Callable[[Any, An
 
 
 def _is_operator_object(condition: Any) -> bool:
-    """Return True if a condition is an object of Mongo operators, such as `{$gt: 5}`."""
+    """Return True if a condition is an object of Mongo operators, such as `{$gt: 5}`. 5}`."""
     return isinstance(condition, Mapping) and any(key.startswith("$") for key in condition)
 
 

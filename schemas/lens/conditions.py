@@ -73,7 +73,7 @@ def parse_terabytes(text: str) -> float | None:
 def collect_numbers(
     overview: Overview, heatmap: GpuHeatmap | None = None
 ) -> dict[str, float | None]:
-    """Return the cluster's numbers that a condition can bound, by the condition's field names.
+    """Return the cluster's numbers for conditions, by the names of the condition's fields.
 
     None is a number that Lens does not report.
     """
@@ -135,7 +135,7 @@ def _find_violations(
 
 
 def _describe_gpu(name: str, value: float, heatmap: GpuHeatmap) -> str:
-    """Return ` on NODE GPU` for a maximum of the heatmap, by its value; empty for other numbers."""
+    """Return ` on NODE GPU` for the maximum `value` of a heatmap; empty for other numbers."""
     if name not in HEATMAP_BOUNDS:
         return ""
     points = heatmap.power.data if name == "max_power" else heatmap.temperature.data
@@ -168,7 +168,7 @@ def _parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
 
 
 def _compute_rate(part: float | None, total: float | None) -> float | None:
-    """Return `part / total`; None if one of them is not reported or the total is 0."""
+    """Return `part / total`; None if a number is not reported or the total is 0."""
     return part / total if part is not None and total else None
 
 
@@ -250,7 +250,7 @@ def _requests_gpus(consumer: Consumer) -> bool:
 
 
 def _get_requested_gpus(consumer: Consumer) -> int:
-    """Return the number of GPUs that a workload requests; 0 if Lens reports none."""
+    """Return the number of GPUs requested by a workload; 0 if Lens reports none."""
     return consumer.stat.gpu_request or 0
 
 
@@ -407,7 +407,7 @@ def _find_rate_contradictions(name: str, rate: float | None) -> Iterator[str]:
 
 
 def _find_metric_contradictions(name: str, heatmap: Heatmap) -> Iterator[str]:
-    """Yield a text for each impossible value of a heatmap, and each GPU that is shown twice.
+    """Yield a message for each impossible value of a heatmap, and each GPU listed twice.
 
     No running GPU has 0 °C or takes 0 W.
     """
@@ -418,7 +418,7 @@ def _find_metric_contradictions(name: str, heatmap: Heatmap) -> Iterator[str]:
 
 
 def _find_repeated_gpus(name: str, heatmap: Heatmap) -> Iterator[str]:
-    """Yield a text for each GPU that a heatmap shows more than once."""
+    """Yield a message for each GPU listed more than once in a heatmap."""
     gpus: Sequence[str] = [point.gpu for point in heatmap.data if point.device_id is not None]
     repeated = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     yield from (f"{name}: GPU {gpu} is shown more than once" for gpu in repeated)

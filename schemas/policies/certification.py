@@ -146,12 +146,15 @@ class CategoryInputs(InputModel):
 
     @property
     def unit(self) -> str:
-        """The unit of the test's floor and result, such as GB/s; empty without one."""
+        """Return the unit of the test's floor and result, such as GB/s; empty without a unit."""
         return METRIC_UNITS.get(self.measured_metric, "")
 
     @property
     def required(self) -> float | None:
-        """The lowest result that passes: the floor less the tolerance; None without a floor."""
+        """Return the lowest passing result: the floor less the tolerance; None without a floor.
+
+        the floor less the tolerance; None without a floor.
+        """
         if self.floor is None:
             return None
         match = _SHARE.fullmatch(self.tolerance or "0%")

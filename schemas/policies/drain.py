@@ -77,12 +77,12 @@ class SlurmInputs(InputModel):
 
     @property
     def access(self) -> "SlurmInputs":
-        """The settings that say where Slurm's commands run, with defaults for all others."""
+        """Return the settings for access to Slurm's commands, with defaults for all others."""
         return self.model_copy(update={"drain_by": "scontrol"})
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem for each setting that belongs to another way of access than `via`."""
+        """Yield a problem for each setting of a way of access other than `via`."""
         via = values.get("via", "exec")
         if via not in _SETTINGS_BY_METHOD:
             return
@@ -183,7 +183,7 @@ class ScheduledDrainInputs(DrainInputs):
 
     @property
     def has_scheduler(self) -> bool:
-        """True if the Kubernetes or the Slurm that runs the jobs is declared."""
+        """Return True if a Kubernetes or Slurm scheduler is declared, to be drained first."""
         return self.kubernetes is not None or self.slurm is not None
 
     @classmethod
@@ -272,5 +272,5 @@ class RemovedNodes(FrozenModel):
 
     @property
     def evicts_jobs(self) -> bool:
-        """True if jobs run on the nodes now and the policy `evict` ends them."""
+        """Return True if jobs run on the nodes now and are ended, because `on_busy` is `evict`."""
         return self.on_busy == "evict" and bool(self.busy)

@@ -121,7 +121,7 @@ _TTL: Final = re.compile(r"(?:(\d{1,5})w)?(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1
 
 
 def parse_expiry(expires: str) -> float:
-    """Return the moment of `expires` in Unix seconds; of a date, the midnight (UTC) at its end.
+    """Return `expires` in Unix seconds; a date counts until midnight (UTC) at the end of the day.
 
     Raises:
         ValueError: the text is neither a date nor a moment with an offset.

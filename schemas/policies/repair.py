@@ -99,7 +99,7 @@ class RepairPolicy(InputModel):
 
     @property
     def parallel(self) -> int:
-        """The number of nodes that are repaired at the same time: 1 unless overridden."""
+        """Return the number of nodes to repair at a time: 1 unless overridden."""
         return 1
 
     @property
@@ -111,7 +111,7 @@ class RepairPolicy(InputModel):
         return DEFAULT_MAX_UNHEALTHY
 
     def compute_max_unhealthy(self, nodes: int) -> int:
-        """Return the most of ``nodes`` nodes that may be broken for repairs to happen.
+        """Return how many of ``nodes`` may be unhealthy before all repairs are refused.
 
         With more broken nodes, no node is repaired.
         """
@@ -150,7 +150,7 @@ class MachineRepairInputs(RepairPolicy):
 
     @property
     def not_ready_s(self) -> float:
-        """The number of seconds after which a node that is not ready counts as broken."""
+        """Return the seconds for which a node may be not ready before the node counts as broken."""
         return parse_duration(self.not_ready_for) if self.not_ready_for else DEFAULT_NOT_READY_S
 
     @classmethod
@@ -184,7 +184,7 @@ class RepairInputs(MachineRepairInputs):
 
     @property
     def parallel(self) -> int:
-        """The number of nodes that are repaired at the same time: as declared, or 1."""
+        """Return the number of nodes to repair at a time: as declared, or 1. as declared, or 1."""
         return self.max_parallel or 1
 
     @property
@@ -283,7 +283,7 @@ class RolloutInputs(InputModel):
     )
 
     def compute_max_unavailable(self, nodes: int) -> int:
-        """Return the most of ``nodes`` nodes that a rollout takes out of service at once."""
+        """Return how many of ``nodes`` a rollout may take out of service at the same time."""
         return resolve_node_count(self.max_unavailable or 1, nodes)
 
     @property

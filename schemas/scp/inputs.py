@@ -276,7 +276,7 @@ class NodePoolInputs(_MadeInputs, _PoolInputs):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the problems of the pool's nodes, of its lifetime and of its idle rule."""
+        """Yield the problems of the pool's nodes, lifetime and idle rule."""
         return chain(
             find_node_pool_problems(values),
             find_lifetime_problems(values),
@@ -343,7 +343,7 @@ class GpuNodeInputs(_MadeInputs, _OneInputs):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the problems of the GPU node, of its lifetime and of its idle rule."""
+        """Yield the problems of the GPU node, and of the lifetime and idle rule declared for it."""
         return chain(
             find_gpu_node_problems(values),
             find_lifetime_problems(values),

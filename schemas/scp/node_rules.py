@@ -286,7 +286,7 @@ def find_environments(region: str) -> list[str]:
 
 
 def describe_regions() -> str:
-    """Return a text that lists the regions of each environment, for messages."""
+    """Return the regions of each environment as one line for messages."""
     return "; ".join(
         f"{environment} has {', '.join(regions)}" for environment, regions in REGIONS.items()
     )

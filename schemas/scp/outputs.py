@@ -212,5 +212,5 @@ DEPRECATED_VERSIONS: Final[Mapping[str, date]] = MappingProxyType(
 
 
 def format_version_header(version: str) -> str:
-    """Return the value of the header `Scp-Api-Version` for an API version such as `1.2`."""
+    """Return the value of SCP's header `Scp-Api-Version` for an API version such as `1.2`."""
     return f"multinodegpucluster {version}"

@@ -35,7 +35,7 @@ def _read_or_empty(value: Any, read: Callable[[Any], Any]) -> Any:
 
 
 def _read_zone(value: Any, read: Callable[[Any], Any]) -> Any:
-    """Return a zone of SCP's answer; empty for another form, and for a placeholder such as `-`."""
+    """Return the zone in SCP's answer; empty for another form or a placeholder (`-`)."""
     zone = _read_or_empty(value, read)
     return zone if any(character.isalnum() for character in zone) else ""
 

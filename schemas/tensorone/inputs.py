@@ -266,7 +266,7 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the problems between the cluster's inputs, of its lifetime and of its idle rule."""
+        """Yield the problems between the cluster's inputs, and of the lifetime and idle rule."""
         return chain(
             find_cluster_problems(values),
             find_lifetime_problems(values),
@@ -304,7 +304,7 @@ def _find_image_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_port_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem for each internal or external port mapped twice for the same protocol."""
+    """Yield a problem for each internal or external port mapped twice for one protocol."""
     mappings = values.get("port_mappings")
     if not isinstance(mappings, Sequence):
         return

@@ -197,7 +197,7 @@ _ROUNDING_HOURS: Final = 0.01
 
 
 def find_stopping_limit(cluster: Cluster) -> str | None:
-    """Return in words that auto-termination has stopped a cluster, and by which limit.
+    """Return why auto-termination has stopped a cluster: the reached limit for messages, or None.
 
     Such as `auto-termination, idle for 60 minutes`; only `auto-termination` if no limit was reached
     and the text of the status says so. None for a cluster that is not stopped, was stopped
@@ -231,7 +231,7 @@ def read_credit(outputs: Mapping[str, Any]) -> Credit | None:
 
 
 def _find_reached_limits(limits: AutoTerminate, cost: Cost) -> Iterator[str]:
-    """Yield each auto-termination limit that a cluster has reached, in words."""
+    """Yield each reached limit of a cluster's auto-termination, as a phrase for messages."""
     idle, hours_run, spent = (
         limits.current_idle_minutes,
         cost.billing_period.duration_hours,
@@ -248,5 +248,5 @@ def _find_reached_limits(limits: AutoTerminate, cost: Cost) -> Iterator[str]:
 
 
 def _format_count(number: float, unit: str) -> str:
-    """Return a number with its unit in words: `1 hour`, `60 minutes`."""
+    """Return a number with the unit: `1 hour`, `60 minutes`. `1 hour`, `60 minutes`."""
     return f"{number:g} {unit}" + ("" if number == 1 else "s")

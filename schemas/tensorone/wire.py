@@ -281,7 +281,7 @@ class Cluster(WireModel):
 
     @property
     def is_complete(self) -> bool:
-        """True if the answer has every part that a cluster's inputs and outputs are read from."""
+        """Return True if the answer has all parts with inputs and outputs of a cluster."""
         parts = (self.configuration, self.network, self.metrics, self.cost, self.environment)
         return None not in parts
 
@@ -418,7 +418,7 @@ def build_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Body:
 
 
 def build_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
-    """Return the JSON for starting a cluster, with its changed configuration and a snapshot.
+    """Return the JSON for starting a cluster with a changed configuration and a snapshot.
 
     Request: ``POST /clusters/{id}/start``. ``snapshot`` is the snapshot to restore; None for none.
     """
@@ -431,7 +431,7 @@ def build_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
 
 
 def build_delete(*, final_snapshot: bool, snapshot_name: str | None) -> Body:
-    """Return the JSON for deleting a cluster, with the confirmation that the platform requires.
+    """Return the JSON for deleting a cluster, with the platform's required confirmation.
 
     Request: ``DELETE /clusters/{id}``. With ``final_snapshot`` the platform keeps a last snapshot;
     without, ``snapshot_name`` does not count.

@@ -51,7 +51,7 @@ _SLURM_CALL: Final = re.compile(
 
 
 def find_script_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each declared script that Slurm cannot run, or that would block jobs.
+    """Yield a problem for each declared script unfit for Slurm, or a danger to jobs.
 
     These are scripts without a shebang or with Windows' line ends, and shell scripts that call a
     command of Slurm in a prolog. No problem shows the content of a script.
@@ -238,7 +238,7 @@ class AddOnInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem for a type that is gone, and each setting of another type in `config`."""
+        """Yield a problem for a retired type, and each setting of another type in `config`."""
         kind, config = values.get("add_on_type"), values.get("config")
         if kind == "torchpass":
             yield Problem(
@@ -358,7 +358,7 @@ _LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost")
 
 
 def parse_ssh_issuer(text: str) -> SshAuthority:
-    """Return the authority that signs SSH certificates for users of the issuer.
+    """Return the authority which signs SSH certificates for users of the issuer.
 
     Raises:
         ValueError: the text is not the issuer of a cluster of Together, nor of an emulator on this
@@ -395,7 +395,10 @@ def parse_ssh_issuer(text: str) -> SshAuthority:
 
 
 def validate_ssh_issuer(text: str) -> str:
-    """Return `text` if it is the OIDC issuer of a cluster. Raises ValueError otherwise."""
+    """Return `text` if the text is the OIDC issuer of a cluster.
+
+    Raises ValueError otherwise. Raises ValueError otherwise.
+    """
     parse_ssh_issuer(text)
     return text
 

@@ -20,7 +20,7 @@ Values = Mapping[str, Any]
 
 
 def find_cluster_problems(values: Values) -> Iterator[Problem]:
-    """Yield the problems between the inputs of a cluster, such as a region unlike its volume's."""
+    """Yield the problems between a cluster's inputs: a region unlike the volume's, for example."""
     return chain(
         _find_driver_problems(values),
         _find_reservation_problems(values),
@@ -138,7 +138,7 @@ def _find_schedule_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_lifetime_conflicts(values: Values) -> Iterator[Problem]:
-    """Yield a problem if the cluster is to live longer than its reservation.
+    """Yield a problem if the cluster is declared to live longer than the reservation.
 
     An end in another form than a time has a problem of its own, and none here.
     """
@@ -273,7 +273,7 @@ def _find_add_on_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_no_capacity_problems(values: Values) -> Iterator[Problem]:
-    """Yield the problems of `on_no_capacity`, also of its other regions with the other inputs."""
+    """Yield the problems of `on_no_capacity`, also between other regions and the other inputs."""
     yield from find_no_capacity_problems(values, "another region, another gpu_type, or both")
     # an alternative region must fit the other inputs as well
     for path, alternative in iterate_alternatives(values):

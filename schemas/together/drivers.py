@@ -49,7 +49,7 @@ def format_driver_version(cuda_version: str, nvidia_driver_version: str) -> str:
 
 
 def parse_operating_system(text: str) -> str | None:
-    """Return the system that a CUDA version, driver id or image names, such as `ubuntu-22.04`.
+    """Return the system (`ubuntu-22.04`) in the name of a CUDA version, driver or image, or None.
 
     None if the text names no release of Ubuntu, the only system of Together's lists.
     """
@@ -125,7 +125,7 @@ def find_nearest_gpu_type(value: str) -> str | None:
 
 
 def validate_gpu_type(value: str) -> str:
-    """Return ``value`` unless a known GPU type misspelled, such as ``h100-sxm``.
+    """Return ``value`` unless misspelled: a value close to a known GPU type, such as ``h100-sxm``.
 
     An unknown type passes, because the platform may have added the type.
 

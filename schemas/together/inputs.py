@@ -329,7 +329,7 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the problems between the cluster's inputs, and of its lifetime."""
+        """Yield the problems between the cluster's inputs, and of the declared lifetime."""
         return chain(find_cluster_problems(values), find_lifetime_problems(values))
 
     @classmethod

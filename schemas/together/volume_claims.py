@@ -129,9 +129,10 @@ class VolumeClaimInputs(InputModel):
             )
 
     def get_access_modes(self) -> list[str]:
-        """Return who may mount the volume, as Kubernetes names it: as declared, or by default.
+        """Return the Kubernetes access modes of the claim: as declared, or the default.
 
-        The default is ReadWriteMany for a shared volume of the cluster, else ReadWriteOnce.
+        as declared, or by default. The default is ReadWriteMany for a shared volume of the cluster,
+        else ReadWriteOnce.
         """
         if self.access_modes:
             return list(self.access_modes)

@@ -37,7 +37,7 @@ _SEVERITY_PREFIX: Final = "PHC_SEVERITY_"
 
 
 def _remove_prefix(prefix: str, value: object) -> object:
-    """Return a reported text without an enumeration's prefix; other values as they are."""
+    """Return a reported text without the prefix of an enumeration; other values unchanged."""
     # a value that is no text is left to pydantic, which reports the field
     return value.removeprefix(prefix) if isinstance(value, str) else value
 
@@ -48,7 +48,7 @@ Severity = Annotated[str, BeforeValidator(partial(_remove_prefix, _SEVERITY_PREF
 
 
 def _ignore_unreadable(value: object, read: ValidatorFunctionWrapHandler) -> Any:
-    """Return what `read` makes of a value, or None for a value in another form than the SDK's."""
+    """Return the result of `read` for a value, or None for a value the SDK has no form for."""
     # An annotation explains a repair: its form must not keep a cluster from being read.
     try:
         return read(value)
@@ -473,5 +473,5 @@ def _select_changeable(add_on: Body, *, is_added: bool) -> Body:
 
 
 def _build_switch(add_on: Mapping[str, Any], *, on: bool) -> Body:
-    """Return the part of an add-on's request that enables or disables the add-on."""
+    """Return the part of an add-on's request to enable or disable the add-on."""
     return {add_on["add_on_type"]: {"enabled": on}}
