@@ -68,7 +68,7 @@ class PollSchedule:
         self._started_at: float | None = None
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
-        """Return the seconds until the next poll in the schedule that all waiting calls share.
+        """Return the seconds until the next poll in the schedule shared by all waiting calls.
 
         The first call starts the schedule at `now`. A poll that is due almost now counts as done.
 
@@ -222,7 +222,7 @@ def try_until_capacity(
     capacity_wait_s: float = 0.0,
     names: Sequence[str] = (),
 ) -> T:
-    """Return the result of the first attempt that is not out of capacity.
+    """Return the result of the first attempt with enough capacity.
 
     All attempts are tried in turn, again every `CAPACITY_ROUND_S` seconds for `capacity_wait_s`
     seconds, but not past the deadline of the context; only once without a deadline. Each progress
@@ -280,7 +280,7 @@ def build_capacity_error(
     *,
     is_searched: bool,
 ) -> OutOfCapacity:
-    """Return the error that names the missing capacity, with a hint.
+    """Return the error with the missing capacity and a hint.
 
     Args:
         error: the platform's own error.
@@ -315,5 +315,5 @@ def _describe_attempt(begin: str, names: Sequence[str], at: int) -> str:
 
 
 def _describe_exhausted(names: Sequence[str]) -> str:
-    """Return the end of a progress text with the names of attempts that found no capacity."""
+    """Return the end of a progress message: the names of attempts without capacity."""
     return f"; out of capacity: {', '.join(names)}"

@@ -179,7 +179,7 @@ class ProviderContext:
                 object.__setattr__(self, name, _RedactedCallback(callback, self.redact))
 
     def warn_once(self, text: str) -> None:
-        """Show a warning, unless this call has shown the same text before."""
+        """Show a warning, unless this call has shown the warning before."""
         if text not in self.progress.shown_warnings:
             self.progress.shown_warnings.add(text)
             self.on_warning(text)
@@ -263,7 +263,7 @@ class ProviderContext:
         return self.progress.sleep_ended
 
     def get_platform_time(self, clock_ahead: float | None) -> tuple[float, bool]:
-        """Return the Unix time by the platform's clock, and whether that clock is known.
+        """Return the Unix time by the platform's clock, and whether the platform's clock is known.
 
         Args:
             clock_ahead: how many seconds this machine's clock is ahead of the platform's; None if
@@ -295,7 +295,7 @@ class ProviderContext:
 
     @contextmanager
     def run_before_each_change(self, action: Callable[[], None]) -> Iterator[None]:
-        """Run `action` right before each changing request that this thread sends in the block.
+        """Run `action` right before each changing request sent by this thread in the block.
 
         The action of an enclosing block does not run meanwhile.
         """
@@ -331,7 +331,7 @@ def use_context(context: ProviderContext) -> Iterator[ProviderContext]:
 
 
 def get_current_context() -> ProviderContext:
-    """Return the context that an engine set with `use_context`, else a new one.
+    """Return the context set by an engine with `use_context`, else a new context.
 
     Under Pulumi's own host, the new one knows the URN of the resource, ends waits when the run is
     interrupted, shows messages at the resource, and cannot store an unready resource.
@@ -349,7 +349,7 @@ def get_current_context() -> ProviderContext:
 
 
 def get_run_context() -> RunContext:
-    """Return what the run of the current call was asked, else of the current operation."""
+    """Return the run context of the current call, else of the current operation."""
     current = _current.get()
     return read_run_context() if current is None else current.run
 

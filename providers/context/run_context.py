@@ -47,7 +47,7 @@ def mount_transport(url: str, transport: "httpx.BaseTransport") -> Iterator[None
 
 
 def find_mounted_transport(url: str) -> "httpx.BaseTransport | None":
-    """Return the transport that serves `url` in this process, or None."""
+    """Return the transport to serve `url` in this process, or None."""
     # With the slash, a mounted port 80 does not serve port 8080.
     return next((_mounts[base] for base in _mounts if f"{url}/".startswith(f"{base}/")), None)
 
@@ -66,7 +66,7 @@ def get_trust(url: str, environ: Mapping[str, str]) -> "ssl.SSLContext | bool":
 
 @lru_cache(maxsize=8)
 def _read_authorities(file: str | None, folder: str | None) -> "ssl.SSLContext":
-    """Return a TLS context with these authorities; without a file and a folder, with httpx's."""
+    """Return a TLS context with the authorities in `file` or `folder`, else with httpx's."""
     import ssl  # noqa: PLC0415 - only who sends requests pays for it
 
     import httpx  # noqa: PLC0415 - as above
@@ -182,7 +182,7 @@ class EmulatorClock:
             self._request_time("POST", {"until": self.now() + max(0.0, seconds)})
 
     def get_identity(self) -> str:
-        """Return the identity that the emulator reports for its stored data; empty for none.
+        """Return the reported identity of the emulator's stored data; empty without one.
 
         Raises Unreachable and OtherEmulator.
         """
@@ -232,7 +232,7 @@ class EmulatorClock:
         return now
 
     def _send(self, method: str, body: dict[str, float] | None) -> "httpx.Response":
-        """Send a request and return its answer; repeat the request when a connection breaks.
+        """Send a request and return the answer; repeat the request when a connection breaks.
 
         At most `ATTEMPTS` (3) times: the last error of httpx passes. A repetition is safe: the
         clock never goes back.
@@ -315,11 +315,14 @@ class RunContext:
         object.__setattr__(self, "environ", MappingProxyType(dict(self.environ)))
 
     def with_variables(self, variables: Mapping[str, str]) -> "RunContext":
-        """Return a copy in which these variables have these values."""
+        """Return a copy of the context with `variables` added to the environment."""
         return RunContext({**self.environ, **variables}) if variables else self
 
     def with_permissions(self, names: Iterable[str]) -> "RunContext":
-        """Return a copy that has these permissions, too. Raises EngineError for an unknown name."""
+        """Return a copy of the context with more permissions.
+
+        Raises EngineError for an unknown name. Raises EngineError for an unknown name.
+        """
         merged = self.permissions | permissions.parse_permissions(",".join(names))
         variables = {permissions.VARIABLE: ",".join(sorted(merged))} if merged else {}
         return self.with_variables(variables)
@@ -343,7 +346,7 @@ class RunContext:
 
     @cached_property
     def adopted_ids(self) -> frozenset[str]:
-        """The ids of existing objects that the run takes over as its own (`--adopt ID`)."""
+        """Return the ids of existing objects to be adopted by the run (`--adopt ID`)."""
         text = self.environ.get(permissions.ADOPT_VARIABLE, "")
         return frozenset(filter(None, map(str.strip, text.split(","))))
 
@@ -354,7 +357,7 @@ class RunContext:
 
     @cached_property
     def requested_repairs(self) -> Mapping[str, str]:
-        """The nodes whose repair the run was asked for, each with its mode.
+        """Return the nodes to be repaired by request (`--repair`), each with the mode of repair.
 
         The mode is empty if any kind of repair will do.
         """
@@ -364,7 +367,7 @@ class RunContext:
 
     @cached_property
     def reviewed_repairs(self) -> frozenset[str]:
-        """The keys (`compute_repair_key`) of the repairs that a reviewed plan has shown."""
+        """Return the keys (`compute_repair_key`) of the repairs in a reviewed plan."""
         text = self.environ.get(permissions.REVIEWED_VARIABLE, "")
         return frozenset(filter(None, text.split(",")))
 
@@ -384,7 +387,7 @@ _current: ContextVar[RunContext | None] = ContextVar("gpuform_run", default=None
 
 @contextmanager
 def use_run_context(run: RunContext) -> Iterator[RunContext]:
-    """Make `run` the context of calls without one of their own, in this thread or task."""
+    """Make `run` the context of calls without a run context, in this thread or task."""
     token = _current.set(run)
     try:
         yield run

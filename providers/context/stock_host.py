@@ -76,7 +76,7 @@ def adapt_to_stock_host() -> None:
 
 
 def find_request_urn() -> str | None:
-    """Return the URN of the resource that the host handles, from the request on the thread's stack.
+    """Return the URN of the resource handled by the host, from the request on the thread's stack.
 
     None outside of the stock host, or without a request.
     """
@@ -125,7 +125,7 @@ class _Traceback:
     """A stand-in for `traceback` in the host: shows only the text of gpuform's errors."""
 
     def format_exc(self, *arguments: Any, **options: Any) -> str:
-        """Return gpuform's own error as a message without frames; any other with its traceback."""
+        """Return gpuform's own error as a message without frames; any other with a traceback."""
         error = sys.exc_info()[1]
         if isinstance(error, GpuformError):
             return escape_invisible_lines(str(error))

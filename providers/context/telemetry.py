@@ -238,7 +238,10 @@ def create_exporter(signal: Signal, environ: Mapping[str, str], warn: Warn) -> A
 
 
 def build_resource(environ: Mapping[str, str]) -> "Resource":
-    """Return what sends the signals: gpuform, unless the OTEL_ variables name the service."""
+    """Return the sender of the signals: gpuform, unless the OTEL_ variables name the service.
+
+    gpuform, unless the OTEL_ variables name the service.
+    """
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - only for a collector
 
     attributes = {"service.version": version("gpuform")}
@@ -310,7 +313,7 @@ def trace_run(
 def _create_provider(
     exporter: Any, environ: Mapping[str, str], warn: Warn
 ) -> "TracerProvider | None":
-    """Return what records spans and sends them by `exporter`; None after a warning.
+    """Return the provider to record spans and send them by `exporter`; None after a warning.
 
     None if an OTEL_ variable has a value that the SDK refuses.
     """

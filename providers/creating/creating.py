@@ -104,7 +104,7 @@ class Creation:
     def find_conflicting_objects(
         self, present: Iterable[Candidate], ignored: Iterable[str] = ()
     ) -> list[Candidate]:
-        """Return the objects of the create's name in a region of one of its attempts.
+        """Return the objects with the create's name in a region of any attempt.
 
         An object without a reported region counts. Objects that are being deleted, objects of other
         projects, and objects with the ids `ignored`, are left out.
@@ -194,7 +194,7 @@ def _build_conflict_error(
 def _find_acknowledged_ids(
     context: ProviderContext, earlier: Intent | None, present: Iterable[Candidate]
 ) -> set[str]:
-    """Return the ids of the same-named objects beside which `--create-anew` creates one.
+    """Return the ids of objects of equal name beside which `--create-anew` creates a new object.
 
     Empty without the permission, and without an earlier attempt.
     """
@@ -206,7 +206,7 @@ def _find_acknowledged_ids(
 def _create_by_attempt(
     context: ProviderContext, creation: Creation, attempt: Attempt, present: Sequence[Candidate]
 ) -> str:
-    """Create the object by one attempt, and return its id.
+    """Create the object by one attempt, and return the object's id.
 
     `present` are all objects of the name. The intent is stored before the request; a refusal
     deletes the intent, and the created object's id is stored in it.
@@ -341,7 +341,7 @@ class TimedIntent:
         self._record()
 
     def refresh_start(self) -> None:
-        """Store the intent with the present time if its request is sent later than recorded.
+        """Store the intent with the present time if the request is sent later than recorded.
 
         Later means by more than `CLOCK_SKEW_S` seconds.
         """
@@ -349,18 +349,18 @@ class TimedIntent:
             self._record()
 
     def _record(self) -> None:
-        """Store the intent with the platform's present time as the start of its request."""
+        """Store the intent with the platform's present time as the start of the request."""
         now, is_timed = self._get_platform_time()
         self.intent = replace(self.intent, started_at=now, is_timed=is_timed)
         self._context.intents.record(self.intent)
 
     def _get_platform_time(self) -> tuple[float, bool]:
-        """Return the Unix time by the platform's clock, and whether that clock is known."""
+        """Return the platform's Unix time, and whether the platform's clock is known."""
         return self._context.get_platform_time(self._clock_ahead())
 
 
 def redact_sent_properties(context: ProviderContext, sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request's properties for a record, without the ones that contain a secret."""
+    """Return a request's properties for a record, without the properties with a secret."""
     return {
         name: value
         for name, value in sent.items()
@@ -371,7 +371,7 @@ def redact_sent_properties(context: ProviderContext, sent: Mapping[str, Any]) ->
 def _find_after_unknown_outcome(
     context: ProviderContext, creation: Creation, intent: Intent, reason: str
 ) -> str:
-    """Return the id of the object that a create without an answer has made, and warn.
+    """Return the id of the object made by a create without an answer, and warn.
 
     `reason` says why no answer came.
 
@@ -467,7 +467,7 @@ def _search_once(
 
 
 def build_name_taken_error(target: Target, existing_objects: Sequence[Candidate]) -> NameTaken:
-    """Return the error for a create whose name other objects have, with their ids."""
+    """Return the error for a create whose name is in use, with the ids of the objects."""
     ids = ", ".join(candidate.id for candidate in existing_objects)
     object_id = existing_objects[0].id
     shell_id, in_code = shlex.quote(object_id), json.dumps(object_id, ensure_ascii=False)
@@ -483,7 +483,7 @@ def build_name_taken_error(target: Target, existing_objects: Sequence[Candidate]
 
 
 def _warn_of_renamed_attempts(context: ProviderContext, target: Target) -> None:
-    """Warn of an object that an attempt under another name or region may have created."""
+    """Warn of an object possibly created by an attempt under another name or region."""
     for other in context.intents.list_for_urn(context.urn) if context.urn else ():
         if other.target != target and not other.outcome:
             region = other.tried_region or other.region

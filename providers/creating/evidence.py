@@ -67,7 +67,7 @@ class Candidate:
     reported_properties: Mapping[str, Any] = field(default_factory=dict)
 
     def can_be_at(self, region: str, gpu_type: str = "") -> bool:
-        """Return True if region and GPU type of the object equal these, where both are known.
+        """Return True if region and GPU type of the object equal the arguments, where known.
 
         Empty values are unknown.
         """
@@ -175,7 +175,7 @@ def _may_be_ours(candidate: Candidate, intent: Intent, now: float) -> bool:
 
 
 def find_credible_time(candidate: Candidate, intent: Intent, now: float) -> float | None:
-    """Return the object's creation time as the platform reports it, or None if not credible.
+    """Return the object's reported creation time, or None if not credible.
 
     The list right before the request did not show the object. So a time is wrong that is more than
     `LARGEST_TIME_ERROR_S` before the request, and so is a time after `now`.
@@ -195,7 +195,7 @@ def find_credible_time(candidate: Candidate, intent: Intent, now: float) -> floa
 
 
 def has_other_creation_time(candidate: Candidate, intent: Intent) -> bool:
-    """Return True if the object's creation time proves that another request created the object.
+    """Return True if the object's creation time proves a creation by another request.
 
     Only for platforms whose ids hold the time of the creation, and are no hints.
     """
@@ -206,7 +206,7 @@ def has_other_creation_time(candidate: Candidate, intent: Intent) -> bool:
 
 
 def _find_proof_gaps(candidate: Candidate, intent: Intent, now: float) -> list[str]:
-    """Return a text for each missing proof that the intent's request created the object."""
+    """Return a phrase for each missing proof of the object's creation by the intent's request."""
     missing = [f"its {name} differs" for name in candidate.find_differences(intent.sent)]
     if candidate.is_elsewhere:
         missing.append("it is in another project")
@@ -232,7 +232,7 @@ def _is_in_time(candidate: Candidate, intent: Intent, now: float) -> bool:
 
 
 def build_adoption_question(intent: Intent, doubtful: Sequence[Candidate]) -> AdoptionQuestion:
-    """Return the error that lists the objects of which one may be ours, and how to decide."""
+    """Return the error with the doubtful objects, one of which may be ours, and how to decide."""
     descriptions = "; ".join(_describe_candidate(candidate, intent) for candidate in doubtful)
     first = shlex.quote(doubtful[0].id)
     parts = f" ({', '.join(intent.names)})" if intent.names else ""
@@ -267,7 +267,7 @@ def compute_remaining_propagation_s(
 def require_absence(
     intent: Intent, names: Sequence[str], seconds_left: float, failure: GpuformError | None = None
 ) -> None:
-    """Raise NotEnoughEvidence unless the platform has shown that a create made no object.
+    """Raise NotEnoughEvidence unless the platform's list proves a create without effect.
 
     Args:
         intent: the create that is about to be forgotten.
@@ -286,7 +286,7 @@ def require_absence(
 
 
 def is_refusal(error: GpuformError) -> bool:
-    """Return True if the error of a create proves that the create made nothing.
+    """Return True if the error shows a refused create: nothing was made.
 
     A 409 is no such proof: it can refuse the repetition of a request whose first copy, on its way
     through proxies, made the object.

@@ -72,7 +72,7 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
     def _create_node_access(
         self, context: ProviderContext, object_id: str, inputs: CertificationInputs
     ) -> NodeAccess | None:
-        """Return functions to list the certified servers and to create their tester; never None.
+        """Return the functions to list the certified servers and to create a tester; never None.
 
         The list has no missing nodes and no nodes under deletion.
 

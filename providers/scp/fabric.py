@@ -198,7 +198,7 @@ def build_poll_result(name: str, fabric: wire.ClusterFabric | None) -> PollResul
 
 
 def _refuse_members(fabric: wire.ClusterFabric) -> None:
-    """Raise GpuformError if the fabric has a member that nobody is deleting."""
+    """Raise GpuformError if the fabric has a member which is not being deleted."""
     member_names = [
         member.gpu_node_name
         for member in fabric.gpu_node_details

@@ -112,7 +112,7 @@ class GpuNodeOperations:
         yield from offers.find_planning_problems(client, context, values, fabric_problems)
 
     def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
-        """Create the node in its fabric, which must exist, and return the id.
+        """Create the node in an existing fabric, and return the id.
 
         Waits until the name is free, and at most `FABRIC_READY_TIMEOUT_S` until the fabric is
         RUNNING. A node that an earlier attempt has created is found again.
@@ -352,9 +352,9 @@ class GpuNodeOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the name of a deleted node if its drain is recorded: another may get the name.
+        """Uncordon a deleted node's name if a drain is recorded: a new node may get the name.
 
-        The caller has checked that the node is gone.
+        another may get the name. The caller has checked that the node is gone.
 
         Raises:
             GpuformError: the name may still be cordoned.

@@ -114,7 +114,7 @@ def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any])
 
 
 def forget_idleness(context: ProviderContext, id_: str) -> None:
-    """Delete the recorded looks at nodes, and the record of their stop for idleness.
+    """Delete the recorded observations of nodes, and the record of a stop for idleness.
 
     The caller has deleted the nodes.
     """
@@ -157,7 +157,7 @@ def _observe_activity(
     idleness: Idleness,
     now: float,
 ) -> Iterator[Observation]:
-    """Yield the reasons against idleness that SCP, the scheduler and Lens give, one by one.
+    """Yield the reasons against idleness from SCP, the scheduler and Lens, one by one.
 
     Each source is asked only when its observation is taken. Raises GpuformError without an answer.
     """

@@ -60,7 +60,7 @@ def _summarize_node(node: wire.GpuNode) -> ExistingObject:
 
 
 def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[ExistingObject]:
-    """Yield each fabric as an object of the account, made of the nodes that are its members."""
+    """Yield each fabric as an object of the account, with the member nodes inside."""
     for fabric in fabrics:
         yield ExistingObject(
             "scp",
@@ -77,7 +77,7 @@ def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Existi
 
 
 def _group_pools(nodes: Iterable[wire.GpuNode]) -> Iterator[ExistingObject]:
-    """Yield a pool for all nodes with the same vendor pool, fabric and prefix of their names.
+    """Yield one pool for all nodes with equal vendor pool, fabric and name prefix.
 
     Nodes without a prefix or a fabric belong to no pool. Region and server type are those of the
     first node.
@@ -249,7 +249,7 @@ def _list_servers_and_pools(client: ScpClient, region: str) -> Iterator[Offer]:
 
 
 def _list_pool_ids(client: ScpClient) -> list[str]:
-    """Request the ids of vendor pools; with zones only those of the account's fabrics."""
+    """Request the ids of vendor pools; with zones, only of pools with fabrics of the account."""
     # API 1.3 lists pools only of one fabric, or of one subnet in one zone.
     if client.has_zones:
         return sorted({fabric.node_pool_id for fabric in client.list_fabrics()} - {""})

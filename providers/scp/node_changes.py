@@ -195,7 +195,7 @@ def find_change_guard(stored: Values, declared: Values) -> Guard | None:
 
 
 def list_locked_nodes(plan: PoolPlan) -> list[str]:
-    """Return the names of locked nodes that the plan deletes, starts or stops."""
+    """Return the names of locked nodes to be deleted, started or stopped by the plan."""
     deleted_names = [node.gpu_node_name for node in plan.deleted_nodes if node.lock_enabled]
     switched_names = [
         node.gpu_node_name
@@ -246,7 +246,7 @@ def _find_shared_changes(stored: Values, declared: Values) -> Iterator[FieldChan
 def _find_fixed_changes(
     stored: Values, declared: Values, plan: PoolPlan, rollout_note: str
 ) -> Iterator[FieldChange]:
-    """Yield the changed inputs that are fixed at creation and compared node by node.
+    """Yield the changes of inputs fixed at creation, compared node by node.
 
     These are the zone, and with a `rollout` image and type. A change that no node needs is for the
     state alone: a node whose zone is unknown (API 1.2) needs none.

@@ -137,7 +137,7 @@ def describe_node_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
 def _build_placement(
     outputs: Mapping[str, Any], name: str, nodes: list[Mapping[str, Any]]
 ) -> ResourcePlacement:
-    """Build the placement of a resource from its nodes; nodes without a name are left out."""
+    """Build the placement of a resource from the nodes in `nodes` that have a name."""
     return ResourcePlacement(
         name=name,
         region=find_text(outputs, "region_id"),

@@ -271,7 +271,7 @@ class NodePoolOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the names of deleted nodes if an interrupted run has recorded their drain.
+        """Uncordon the names of deleted nodes if an interrupted run has recorded a drain.
 
         The caller has checked that the nodes are gone.
 
@@ -346,7 +346,7 @@ class NodePoolOperations:
     def _import_pool(
         self, client: ScpClient, context: ProviderContext, id_: str, known_inputs: Mapping[str, Any]
     ) -> ObservedPool | None:
-        """Return the pool that an import of the id `NODE_POOL/FABRIC/PREFIX` observes.
+        """Return the observed pool for an import of the id `NODE_POOL/FABRIC/PREFIX`.
 
         Without inputs, or with a declared `count`, the pool has all nodes of the fabric with names
         such as `PREFIX-1`. Otherwise it has the declared nodes. Nodes under deletion are left out;

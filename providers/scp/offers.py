@@ -67,7 +67,7 @@ def yield_while_answered(
 
 
 def find_zone_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each zone that the version of the API requires and lacks, or forbids.
+    """Yield a problem for each zone missing though required by the API's version, or forbidden.
 
     Nothing is requested. `nodes` may have zones of their own; UNKNOWN values may be right.
     """
@@ -271,7 +271,7 @@ def _suggest_value(value: str, choices: Sequence[str]) -> str:
 
 
 def report_unchecked(client: ScpClient, context: ProviderContext, reason: str) -> None:
-    """Report to the context that SCP's lists and fabrics were not checked because of `reason`."""
+    """Report to the context `reason` as the cause of unchecked lists and fabrics of SCP."""
     message = "images, types of servers, node pools and fabrics were not checked with SCP"
     cached_lists.report_unchecked(client, context, f"{message}: {reason}")
 
@@ -419,7 +419,7 @@ def add_newer_image(
 
 
 def find_newer_image(images: Sequence[wire.Image], image_id: str) -> NewerImageOutputs | None:
-    """Return the newest image of the same kind as `image_id`.
+    """Return the newest image of the kind of `image_id`.
 
     None if `image_id` is the newest, is not in `images`, or has no version to compare.
     """

@@ -79,7 +79,7 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
     def _create_node_access(
         self, context: ProviderContext, object_id: str, inputs: CertificationInputs
     ) -> NodeAccess | None:
-        """Return the functions to list the cluster's workers and to create their tester.
+        """Return the functions to list the cluster's workers and to create a tester for the nodes.
 
         None, with the cluster in `context.progress.deleted_with_id`, if the cluster is deleted.
 

@@ -96,7 +96,7 @@ class ClusterClaims:
         self._kubernetes = kubernetes
 
     def find(self, claim_id: KubernetesObjectId) -> Claim | None:
-        """Return the claim with this id, whoever created it, or None."""
+        """Return the claim with the id `claim_id`, whoever created the claim, or None."""
         listing = self._kubernetes.get_shared_listing(_build_claims_path(claim_id))
         raw_claim = listing.find_one(claim_id.name)
         if raw_claim is None:
@@ -131,7 +131,7 @@ class ClusterClaims:
             return
 
     def list_pods_using(self, claim_id: KubernetesObjectId) -> list[str]:
-        """Return the names of the pods that mount the claim and have not ended."""
+        """Return the names of the pods with a mount of the claim, without ended pods."""
         pods = self._kubernetes.list_objects(
             f"{_CORE_API}/namespaces{build_path(claim_id.namespace)}/pods"
         )
@@ -141,7 +141,7 @@ class ClusterClaims:
         return [str(pod["metadata"]["name"]) for pod in using_pods]
 
     def has_first_use_binding(self, claim: Claim) -> bool:
-        """Return True if the claim's storage class binds claims when a pod first uses them.
+        """Return True if the claim's storage class delays binding until a pod uses the claim.
 
         False for a claim without a class, or of a missing class. Whether the claim is bound is not
         asked.
@@ -158,7 +158,7 @@ class ClusterClaims:
         return storage_class.get("volumeBindingMode") == _BINDS_ON_FIRST_USE
 
     def explain_pending(self, claim: Claim) -> str:
-        """Return why a claim is not bound, as far as its volume shows.
+        """Return why a claim is not bound, as far as the persistent volume shows a reason.
 
         The caller has checked that the claim is Pending.
         """

@@ -155,7 +155,7 @@ class TogetherClient:
     def update_cluster(
         self, cluster_id: str, inputs: ClusterInputs, changes: Sequence[FieldChange]
     ) -> wire.Cluster:
-        """Send only the fields of `inputs` that `changes` name; the platform keeps the others.
+        """Send the fields of `inputs` named in `changes` and no others; the platform keeps those.
 
         Raises:
             OutOfCapacity: Together has no free GPUs for a larger cluster.
@@ -285,7 +285,7 @@ class TogetherClient:
     def cancel_remediation(
         self, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Remediation:
-        """Cancel a repair that is proposed or waits for its run.
+        """Cancel a repair in a state before its run: proposed, or waiting.
 
         Raises:
             Conflict: the repair runs or has ended.
@@ -294,7 +294,7 @@ class TogetherClient:
         return self._api.request_model(Remediation, "POST", f"{path}/cancel")
 
     def list_regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
-        """Return the offers of each region; free capacity is not among them."""
+        """Return the regions with their offers, without free capacity."""
         return self._api.request_model(
             wire.RegionList, "GET", "/compute/regions", retry=retry
         ).regions
@@ -384,7 +384,10 @@ _clients: Clients[TogetherClient] = Clients()
 
 
 def get_client(settings: Settings) -> TogetherClient:
-    """Return the client for these settings: one for each address and key in a process."""
+    """Return the client for the address and the key in `settings`, shared within a process.
+
+    one for each address and key in a process.
+    """
     url = get_base_url(settings)
     key = settings.get_value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(TogetherClient, url, key))

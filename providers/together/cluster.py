@@ -467,7 +467,7 @@ class ClusterOperations:
         poll: Callable[[], PollResult[ObservedCluster]],
         last_cluster: Sequence[wire.Cluster],
     ) -> Callable[[], PollResult[ObservedCluster]]:
-        """Return `poll`, or if workers were unusable before, one that also waits for workers.
+        """Return `poll`, or a poll which also waits for the workers if workers were unusable.
 
         `last_cluster` has the cluster that `poll` read last.
         """

@@ -262,7 +262,7 @@ def _dump_part(part: WireModel | None) -> dict[str, Any] | None:
 
 
 def is_elastic(declared: Mapping[str, Any], cluster: wire.Cluster) -> bool:
-    """Return True if the platform changes the number of nodes on its own.
+    """Return True if the platform may change the number of the cluster's nodes on its own.
 
     That is so with `auto_scale`, and with preemptible GPUs, which come and go beside the standard
     nodes that num_gpus counts (Together docs, 'Preemptible compute').
@@ -311,7 +311,7 @@ def count_nodes(cluster: wire.Cluster, num_gpus: int) -> int:
 
 
 def list_live_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
-    """Return the workers that are neither deleted nor marked for deletion."""
+    """Return the workers neither deleted nor marked for deletion."""
     return [
         node
         for node in cluster.gpu_worker_nodes
@@ -325,7 +325,7 @@ def list_standard_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
 
 
 def is_preemptible(node: wire.GpuWorkerNode) -> bool:
-    """Return True if the worker's host name marks a node that Together may take back.
+    """Return True if a worker is preemptible by its host name: Together may reclaim the node.
 
     From Together docs, 'Preemptible compute'.
     """
@@ -358,7 +358,7 @@ def _list_node_events(cluster: wire.Cluster) -> list[NodeEventOutputs]:
 def build_node_event_notices(
     old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> Iterator[Notice]:
-    """Yield a notice for each event of a node that the old outputs lack.
+    """Yield a notice for each event of a node missing in the old outputs.
 
     They explain a number of nodes that has changed. Old outputs of earlier versions have no events:
     then nothing is new.
@@ -381,7 +381,7 @@ _MAX_EXPLAINING_EVENTS: Final = 3
 
 
 def find_node_count_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
-    """Yield a notice if a cluster has another number of nodes than its GPUs need, with the events.
+    """Yield a notice if the number of nodes does not fit the number of GPUs, with the events.
 
     The notice has the last three events that may explain the difference. Yields nothing without
     such events, or while a number is unknown. The numbers are the last applied or observed ones: a
@@ -485,7 +485,7 @@ _PAUSED_STATUSES: Final = (ClusterStatus.ON_DEMAND_COMPUTE_PAUSED, ClusterStatus
 
 
 def describe_cluster_credit(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
-    """Return what a lack of credit has done to a cluster, and what follows; None if unknown."""
+    """Return how a lack of credit affects a cluster, now and next; None if unknown."""
     status, until = outputs.get("status"), str(outputs.get("reserved_until") or "")
     is_reserved = inputs.get("billing_type") in ("RESERVED", "SCHEDULED_CAPACITY")
     end = f"until {until}" if until else "until the end of its reservation"
@@ -506,7 +506,7 @@ def describe_cluster_credit(inputs: Mapping[str, Any], outputs: Mapping[str, Any
 
 
 def describe_volume_credit(outputs: Mapping[str, Any]) -> Credit | None:
-    """Return what a lack of credit has done to a volume, and what follows; None if unknown."""
+    """Return how a lack of credit affects a volume, now and next; None if unknown."""
     status = outputs.get("status")
     if status == VolumeStatus.ACCESS_REVOKED:
         text = "no credit is left: access to its data has been revoked"

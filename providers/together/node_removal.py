@@ -126,7 +126,7 @@ class ClusterNodeRemoval:
         )
 
     def create_repair_drain(self) -> DrainOperation:
-        """Return the drain operation for standard workers that the caller names."""
+        """Return the drain operation for standard workers, to be chosen by name with each call."""
         return self._create_drain(self._standard_workers)
 
     def predict_all_removed_nodes(self, reason: str) -> RemovedNodes | None:
@@ -143,7 +143,7 @@ class ClusterNodeRemoval:
         )
 
     def send_update(self, request: Callable[[], None], num_gpus: int | None) -> None:
-        """Drain the nodes that an update removes, then call `request` to send the update.
+        """Drain the nodes to be removed by an update, then call `request` to send the update.
 
         `num_gpus` are the new standard GPUs, or None if the update does not change them. If no node
         is removed, a drain of an earlier run whose request was never sent is undone first. If the
@@ -194,7 +194,7 @@ class ClusterNodeRemoval:
             request(FieldChange("num_gpus", Action.UPDATE, current_gpus, num_gpus))
 
     def finish_earlier_drain(self) -> None:
-        """Uncordon the leftovers of an earlier run's removal or repair, and delete its record.
+        """Uncordon the nodes left by an earlier run's removal or repair, and delete its record.
 
         Does nothing without a record, while the platform still removes or repairs nodes, or if the
         cluster is being deleted. If the platform has kept none of the nodes, only the record is

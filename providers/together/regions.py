@@ -158,7 +158,7 @@ def _find_driver_problems(values: Mapping[str, Any], region: Region) -> Iterator
 
 
 def _format_cuda_version(version: DriverVersion, *, with_system: bool) -> str:
-    """Return the CUDA version as Together lists it, or with the listed operating system."""
+    """Return the CUDA version in Together's spelling, or together with the listed system."""
     is_complete = not version.os or parse_operating_system(version.cuda_version) is not None
     if not with_system or is_complete:
         return version.cuda_version
@@ -171,7 +171,7 @@ _Listed = TypeVar("_Listed", bound=wire.Cluster | wire.Volume)
 
 
 def get_default_project(settings: Settings) -> str | None:
-    """Return the project of the environment variable; None if it names none."""
+    """Return the project in the environment variable; None if unset or empty."""
     return (settings.get_value(PROJECT_VARIABLE) or "").strip() or None
 
 
@@ -213,7 +213,7 @@ def list_in_projects(
     project_id: str | None,
     list_objects: Callable[[str | None], Iterable[_Listed]],
 ) -> Iterator[tuple[_Listed, bool]]:
-    """Yield each object that a create may have made, and whether it is in another project.
+    """Yield each object possibly made by a create, and whether the object is in another project.
 
     The create names the `project_id` of the inputs; the recorded one, which an earlier declaration
     may have named, counts as well. None is the project of the key. Its objects are listed in any

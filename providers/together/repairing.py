@@ -216,7 +216,7 @@ class ClusterRepairRun:
         )
 
     def _can_end(self, repair: NodeRepair, remediation: Remediation) -> bool:
-        """Return True if a repair is still open as the plan shows, and warn if it has ended.
+        """Return True if a repair is open in the planned state; warn if the repair has ended.
 
         Raises:
             GpuformError: the repair has begun, or has another mode by now.
@@ -295,7 +295,7 @@ class ClusterRepairRun:
     def _request_repairs(
         self, repairs: Sequence[NodeRepair]
     ) -> tuple[dict[NodeRepair, Remediation], list[str]]:
-        """Request each repair that is still needed; the caller has drained the nodes.
+        """Request each repair which is still needed; the caller has drained the nodes.
 
         Returns:
             The remediations, and a sentence for each repair that could not be requested. Repairs
@@ -464,7 +464,7 @@ class ClusterRepairRun:
         return remediation.state not in ENDED
 
     def _is_not_done_lately(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
-        """Return False, with a warning, if any run did the same repair within `REPEAT_WINDOW_S`.
+        """Return False, with a warning, if any run did an equal repair within `REPEAT_WINDOW_S`.
 
         The same repair has the same mode and the same machine of the node. It counts as done if it
         was recorded within the window and has ended, successfully or not. A repair still under way,
@@ -499,7 +499,7 @@ class ClusterRepairRun:
         return remediation.state not in ENDED
 
     def _request_repair(self, cluster: wire.Cluster, repair: NodeRepair) -> Remediation:
-        """Approve a proposed repair, or request a repair under an id that prevents repetition.
+        """Approve a proposed repair, or request a repair under an id safe from repetition.
 
         The evidence is sent along, cut to 500 characters. Returns the earlier remediation if the
         repair was approved or requested before.
@@ -531,7 +531,7 @@ class ClusterRepairRun:
             return remediation
 
     def _choose_request_id(self, cluster: wire.Cluster, repair: NodeRepair) -> str:
-        """Return the id under which to request a repair; a repeated run gets the same id.
+        """Return the id for the request of a repair; a repeated run gets the id of the first run.
 
         For a repair that people ask for by name, the id is recorded first. A recorded id of the
         same repair (mode and machine) is used again within `REPEAT_WINDOW_S`, also after the repair

@@ -88,7 +88,7 @@ class RepairAdvice:
 
 
 def list_xid_events(alert: LinkedAlert) -> Sequence[XidEvent]:
-    """Return the Xid errors that an alert names; none for an alert about something else."""
+    """Return the Xid errors named in an alert; none for an alert about something else."""
     xid = alert.annotation.xid if alert.annotation else None
     return xid.events if xid else ()
 
@@ -100,7 +100,7 @@ def format_xid_event(event: XidEvent) -> str:
 
 
 def advise_repair(alerts: Sequence[LinkedAlert]) -> RepairAdvice | None:
-    """Return the repair that a node's alerts ask for by NVIDIA's catalogue, or None without a rule.
+    """Return the repair for a node's alerts by NVIDIA's catalogue, or None without a rule.
 
     None if an alert names no Xid error, or an error whose action is a person's decision: Together
     has proposed its repair for more than the catalogue knows.
@@ -182,7 +182,7 @@ def decide_cluster_repairs(
 def _build_withdrawals(
     nodes: Iterable[Mapping[str, Any]], faults: Iterable[NodeFault]
 ) -> Iterator[NodeRepair]:
-    """Yield the open repairs that people request to reject or cancel, as changes of a plan.
+    """Yield each requested rejection or cancellation of an open repair, for the plan.
 
     Raises:
         GpuformError: a requested node has no repair that can be ended.
@@ -250,7 +250,7 @@ _RECENT_S: Final = 24 * 3600.0
 
 
 def build_repair_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Notice]:
-    """Yield a notice for each repair that is under way or ended within a day before `now`.
+    """Yield a notice for each repair under way, or ended less than a day before `now`.
 
     A notice says who requested and reviewed the repair. `now` is in Unix seconds.
     """
@@ -306,7 +306,7 @@ def find_proposed_repairs(
 def find_unusable_workers(
     workers: Iterable[GpuWorkerNodeOutputs], not_ready_limit_s: float, now: float
 ) -> Iterator[NodeFault]:
-    """Yield a fault for each worker that a scheduler could not use for `not_ready_limit_s` seconds.
+    """Yield a fault for each worker unusable for a scheduler for `not_ready_limit_s` seconds.
 
     `now` is in Unix seconds; the outputs say since when a worker is unusable.
     """
@@ -326,7 +326,7 @@ def find_unusable_workers(
 def find_uncertified_workers(
     workers: Iterable[wire.GpuWorkerNode], verdicts: Iterable[RecordedVerdict]
 ) -> Iterator[NodeFault]:
-    """Yield a fault for each recorded failure of a present machine that was not repaired since."""
+    """Yield a fault for each recorded failure of a present machine without a later repair."""
     worker_by_name = {live_worker.host_name: live_worker for live_worker in workers}
     for verdict in verdicts:
         for failure in map(NodeFailure.model_validate, verdict.failures):

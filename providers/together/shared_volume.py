@@ -64,7 +64,7 @@ class SharedVolumeOperations:
         return regions.find_region_problems(self._client, context, values)
 
     def create(self, context: ProviderContext, inputs: SharedVolumeInputs) -> str:
-        """Create a shared volume and return its id.
+        """Create a shared volume, or find the volume of an earlier attempt, and return the id.
 
         A volume that an earlier attempt has created is found again. Together reports no region of a
         volume (document 003, "Retrieve a Shared Volume"), so names are compared over all regions.
@@ -284,7 +284,7 @@ def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[Obs
 
 
 def _build_still_attached_error(label: str) -> GpuformError:
-    """Build the error about a volume that cannot be deleted, because a cluster has it."""
+    """Build the error for the deletion of a volume still attached to a cluster."""
     return GpuformError(
         f"{label} cannot be deleted: it is attached to a cluster",
         hint="delete that cluster first, or keep the volume",

@@ -164,7 +164,7 @@ class VolumeClaimOperations:
         inputs: VolumeClaimInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Grow the claim or set its labels, as `changes` say; labels of other tools stay.
+        """Grow the claim or set labels by the entries of `changes`; labels of other tools stay.
 
         Raises:
             GpuformError: the cluster or the claim is gone, or the claim to grow is not bound.
@@ -194,7 +194,7 @@ class VolumeClaimOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> None:
-        """Delete the claim, and wait until no pod uses the claim and Kubernetes removes it.
+        """Delete the claim, wait for the end of each pod with a mount, and for the removal.
 
         A missing or replaced claim, or a deleted cluster, is no error.
 
@@ -344,7 +344,7 @@ def _parse_amount(quantity: str) -> Decimal:
 
 
 def _extract_inputs(claim: Claim) -> dict[str, Any]:
-    """Return the input fields as Kubernetes reports them; None for an unreported field.
+    """Return the input fields as reported by Kubernetes; None for an unreported field.
 
     A claim that the controller bound has its class as input, any other bound claim its volume.
     """
@@ -373,7 +373,7 @@ def _is_replaced(claim: Claim, context: ProviderContext) -> bool:
 
 
 def _build_gone_error(claim_id: KubernetesObjectId) -> GpuformError:
-    """Build the error about a claim missing in its cluster."""
+    """Build the error about a claim missing in the cluster."""
     return GpuformError(
         f"claim {claim_id} no longer exists in the cluster",
         hint="run `gpuform refresh`, then run the command again to recreate the claim",

@@ -326,7 +326,7 @@ class ScpClient:
         ).node_pools
 
     def _drop_foreign_zone(self, node: wire.GpuNode) -> wire.GpuNode:
-        """Return the node, without its zone if the version of the API has no zones."""
+        """Return the node, with an empty zone if the version of the API has no zones."""
         # What such a zone means is undocumented: stored, it could replace the node.
         return node if self.has_zones else node.model_copy(update={"zone": ""})
 

@@ -103,7 +103,7 @@ def build_unauthorized_hint(source: str, clock_ahead_s: float | None) -> str:
 
 
 def is_version_refusal(status: int, text: str, version: str) -> bool:
-    """Return True if an error answer refuses the version of the API that was asked for.
+    """Return True if an error answer refuses the requested version of the API.
 
     The platform documents no such answer: the text has to name the version, in Korean or English.
     """
@@ -241,7 +241,7 @@ class Connection:
         }
 
     def _sign_request(self, request: "httpx.Request") -> "httpx.Request":
-        """Add headers with keys, time and signature to the request, and return the same request."""
+        """Add headers with keys, time and signature to the request, and return the request."""
         # Signed last, with the URL as httpx has encoded it: the query is part of the signature.
         url, now = str(request.url), self._now()
         request.headers.update(build_signed_headers(self._credentials, request.method, url, now))

@@ -93,7 +93,7 @@ def find_default_region(settings: Settings) -> str | None:
 
 
 def find_api_version(settings: Settings) -> str:
-    """Return the version of the API that the settings choose, else the reference's current one.
+    """Return the version of the API chosen by the settings, else the reference's current version.
 
     Raises:
         GpuformError: the settings name a version that gpuform does not support.

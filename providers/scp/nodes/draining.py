@@ -39,7 +39,7 @@ KeptNode = tuple[NodeOutputs, DeclaredNode]
 def find_interruptions(
     kept_nodes: Sequence[KeptNode], fabric: TargetFabric
 ) -> Iterator[tuple[str, str]]:
-    """Yield name and action of each kept node that the declaration stops or moves.
+    """Yield name and action of each kept node which the declaration stops or moves.
 
     Jobs end then. The action is "stopped" or "moved".
     """
@@ -87,11 +87,11 @@ class NodeDrainer:
 
     @property
     def chosen_names(self) -> Sequence[str]:
-        """Return the names of nodes that a recorded drain has chosen to remove first, if any."""
+        """Return the names of nodes chosen by a recorded drain for removal, if any."""
         return self.earlier_drain.chosen if self.earlier_drain else ()
 
     def build_eviction(self, plan: PoolPlan, fabric: TargetFabric) -> NodeEviction:
-        """Return the eviction of the nodes that a plan deletes, replaces, stops or moves.
+        """Return the eviction of the nodes to be deleted, replaced, stopped or moved by a plan.
 
         For a pool with a `count` the deleted nodes are not named: the drain chooses as many, by
         their jobs or by `drain.nodes`.
@@ -106,7 +106,7 @@ class NodeDrainer:
     def drain_nodes(
         self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> Sequence[str] | None:
-        """Choose the nodes to remove, cordon them, and wait until no job runs there.
+        """Choose the nodes to remove, cordon the nodes, and wait until no job runs there.
 
         The drain is recorded until `uncordon_nodes`, with the coming request to the platform. A run
         with `--allow evict-jobs` ends jobs, and removes nodes with unknown jobs, too.
@@ -133,7 +133,7 @@ class NodeDrainer:
         return None if drain is None else drain.chosen
 
     def observe_workers(self, nodes: Sequence[NodeOutputs]) -> Sequence[Worker] | None:
-        """Return the nodes with their jobs, as the scheduler lists them now.
+        """Return the nodes with the jobs on each, as listed by the scheduler now.
 
         None if no scheduler is declared, or if it cannot be asked and the run may end jobs.
 
@@ -147,7 +147,7 @@ class NodeDrainer:
     def predict_removed_nodes(
         self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> RemovedNodes | None:
-        """Return which nodes an update would remove now, with their jobs, for a plan.
+        """Return the nodes an update would remove now, with the jobs on each, for a plan.
 
         Returns None for an empty eviction. Also returns None, and reports a skipped check, if no
         scheduler is declared or the scheduler does not report the jobs.

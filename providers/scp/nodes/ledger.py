@@ -97,7 +97,7 @@ class NodeLedger:
 
     @property
     def hinted_ids(self) -> set[str]:
-        """Return the ids in answers to creates that still lack nodes, without ids of the pool."""
+        """Return the ids in answers to incomplete creates, without ids of the pool."""
         return {
             id_ for intent in self._intents.values() if intent.open_names for id_ in intent.hints
         } - self.ids
@@ -134,7 +134,7 @@ class NodeLedger:
         return max(seconds, first_missed_at + PROPAGATION_TIME_S - asked_at)
 
     def adopt_created_nodes(self, listed: Collection[wire.GpuNode], asked_at: float) -> None:
-        """Add nodes that recorded creates have made to the pool, from a complete list of nodes.
+        """Add the nodes of recorded creates to the pool, from a complete list of nodes.
 
         `asked_at` is the platform's time when the list was requested. A create of an earlier call
         whose nodes are missing after the propagation time is forgotten, with a warning.
@@ -149,7 +149,7 @@ class NodeLedger:
     def _adopt_nodes_of_create(
         self, intent: Intent, listed: Collection[wire.GpuNode], asked_at: float
     ) -> None:
-        """Adopt the nodes of one create from a list, and forget nodes that have not appeared.
+        """Adopt the nodes of one create from a list, and forget nodes missing for too long.
 
         A missing node of an earlier call's create is forgotten once the propagation time is over.
         Records the adopted ids, and warns about nodes found after a lost answer.
@@ -284,7 +284,7 @@ class NodeLedger:
 
     @property
     def absent_ids(self) -> Collection[str]:
-        """Return the ids of nodes that the platform does not show; each may still exist."""
+        """Return the ids of nodes missing in the platform's lists; each node may still exist."""
         return self._absent_since.keys()
 
     @property
@@ -310,7 +310,7 @@ class NodeLedger:
                 self.forget_create(intent)
 
     def _save_intent(self, intent: Intent) -> Intent:
-        """Store the intent in memory and on disk, add its ids to the pool; return the intent."""
+        """Store the intent in memory and on disk, and add the intent's ids to the pool."""
         self.remember_intent(intent)
         self.ids.update(intent.ids)
         self._context.intents.record(intent)

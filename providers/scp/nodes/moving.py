@@ -85,7 +85,7 @@ def find_fabric_by_id(client: ScpClient, fabric_id: str) -> wire.ClusterFabric |
 
 
 def describe_empty_fabric(name: str) -> str:
-    """Return why no node can move to a fabric that does not exist, as text for messages."""
+    """Return why no node can move to a fabric without members, for messages."""
     return (
         f"fabric {name} not found: it has no members, and nodes move only to a fabric that has "
         "members; create a node there first"
@@ -109,7 +109,7 @@ def describe_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
 def find_pool_problems(
     client: ScpClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield problems of the fabrics that a pool declares, joins, creates or leaves.
+    """Yield problems of the fabrics a pool declares, joins, creates or leaves.
 
     That is: the declared fabric is missing or does not fit, one server alone cannot create a new
     fabric, or a declared fabric would lose its last node. Nothing is checked while vendor pool or
@@ -198,7 +198,7 @@ def find_move_obstacle(
 
 
 def describe_missing_fabric(fabric_id: str) -> str:
-    """Return why a node cannot join a fabric that does not exist, as text for messages."""
+    """Return why a node cannot join a missing fabric, for messages."""
     return (
         f"fabric {fabric_id} not found: a fabric exists only while it has nodes, and "
         f"{NEEDS_NODE_POOL}"
@@ -208,7 +208,7 @@ def describe_missing_fabric(fabric_id: str) -> str:
 def refuse_unsafe_changes(
     client: ScpClient, context: ProviderContext, inputs: NodePoolInputs, plan: PoolPlan
 ) -> None:
-    """Raise GpuformError if a plan moves nodes wrongly, or ends a fabric that it needs.
+    """Raise GpuformError if a plan moves nodes wrongly, or ends a fabric still in use.
 
     That is: the target of moved nodes does not exist or fit, a move empties a fabric that the
     program declares, or the last node of a fabric is deleted and one new server cannot form it
@@ -285,7 +285,7 @@ def _find_emptied_fabric_problems(
     name: str,
     own_names: Collection[str],
 ) -> Iterator[Problem]:
-    """Yield a problem if nodes with `own_names` are all members of a fabric which they leave.
+    """Yield a problem if the nodes with `own_names` would leave a fabric without members.
 
     Only for a fabric that the running program declares: any other may end with its last node.
     """

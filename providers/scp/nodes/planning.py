@@ -74,7 +74,7 @@ def is_terminating(state: str) -> bool:
 
 
 def get_power_state(state: str) -> str | None:
-    """Return RUNNING or STOPPED for a node state that is or becomes so; None for any other."""
+    """Return RUNNING or STOPPED for a present or coming power state; None for any other state."""
     return _POWER.get(state)
 
 
@@ -310,7 +310,7 @@ def plan_pool(
 
 
 def find_replacement(node: NodeOutputs, declared_node: DeclaredNode) -> Replacement | None:
-    """Return the replacement of a node that has to be created again, or None.
+    """Return the replacement of a node to be created again, or None.
 
     That is a node whose repair is due, a failed node unless a `repair` is declared, or one with
     another ip_address, zone, image or server type than declared. A value that the platform does not
@@ -433,7 +433,7 @@ def format_locked_nodes(names: Sequence[str]) -> str:
 
 
 def is_switched_while_locked(node: NodeOutputs, declared_node: DeclaredNode) -> bool:
-    """Return True if the declaration starts or stops a locked node without unlocking it.
+    """Return True if the declaration starts or stops a locked node without unlocking the node.
 
     SCP refuses both for a locked node (Samsung's Terraform provider v6, `gpunode_resource.go`).
     """

@@ -58,7 +58,7 @@ _MODES: Final = (REMAKE,)
 def decide_repairs(
     policy: RepairPolicy | None, outputs: Mapping[str, Any], nodes: Sequence[NodeOutputs]
 ) -> RepairDecision:
-    """Decide which of the nodes a run recreates, by their states and the faults in `outputs`.
+    """Decide which nodes a run recreates, by the states of the nodes and the faults in `outputs`.
 
     Without a policy every update recreates failed nodes, and `unrepaired` is empty. Nodes that
     people request by name are recreated whatever the policy says.
@@ -116,7 +116,7 @@ def keep_known_faults(
 def find_unusable_nodes(
     nodes: Iterable[NodeOutputs], not_ready_limit_s: float, now: float
 ) -> Iterator[NodeFault]:
-    """Yield a fault for each node that its scheduler could not use for `not_ready_limit_s` seconds.
+    """Yield a fault for each node unusable for the scheduler for `not_ready_limit_s` seconds.
 
     `now` is in Unix seconds. The node has the scheduler's reason in `trouble`.
     """
@@ -137,7 +137,7 @@ def find_unusable_nodes(
 def find_uncertified_nodes(
     nodes: Iterable[NodeOutputs], verdicts: Iterable[RecordedVerdict]
 ) -> Iterator[NodeFault]:
-    """Yield a fault for each node, by its id, that `verdicts` record as failed."""
+    """Yield a fault for each node whose id is recorded as failed in `verdicts`."""
     failures = [
         NodeFailure.model_validate(failure) for verdict in verdicts for failure in verdict.failures
     ]
@@ -300,7 +300,7 @@ class NodeInspection:
 
     @staticmethod
     def _validate_since(node: NodeOutputs, since: str | None, now: str) -> str:
-        """Return `since` if it is between the node's creation and `now`, else "".
+        """Return `since` if the time is between the node's creation and `now`, else "".
 
         Machines may share a name over time: an earlier time is of another machine.
         """
@@ -389,7 +389,7 @@ class PoolRepairs:
         }
 
     def is_due(self, replacement: Replacement) -> bool:
-        """Return True if a node should be replaced now, after another look at its fault.
+        """Return True if a node should be replaced now, after a second look at the node's fault.
 
         Always True for a replacement that is not a repair. Records a repair that people have
         requested by name. A repair that is no longer needed is dropped with a warning.
@@ -446,7 +446,7 @@ class PoolRepairs:
         return "" if replacement.node.state in FAILED_NODE_STATES else "is no longer broken"
 
     def _record_request(self, repair: NodeRepair) -> str:
-        """Record a requested repair; return why it is not needed if an interrupted run has done it.
+        """Record a requested repair; return why an interrupted run has made the repair needless.
 
         Only a repair recorded within `RERUN_WINDOW_S` counts as done. Empty if the repair is still
         to be done.

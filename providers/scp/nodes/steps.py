@@ -176,7 +176,7 @@ class NodeSteps:
             self._send_to_each(step, pairs)
 
     def _move_nodes(self, nodes: Sequence[NodeOutputs], fabric_id: str | None) -> None:
-        """Send one move request for each fabric that nodes leave.
+        """Send one move request for each source fabric of the nodes.
 
         Skips nodes without a known fabric; without `fabric_id`, the target, nothing is sent.
         """
@@ -191,7 +191,7 @@ class NodeSteps:
             self._send("move", members, send)
 
     def _send_to_each(self, step: str, pairs: Sequence[KeptNode]) -> None:
-        """Send a step to several nodes, each by a request of its own.
+        """Send a step to several nodes, each by a separate request.
 
         A refusal is recorded. Raises the first other GpuformError after all requests have ended.
         """
@@ -214,7 +214,7 @@ class NodeSteps:
         _raise_first(run_in_parallel(jobs))
 
     def _unlock_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Unlock the locked nodes for a deletion, start or stop, and remember their ids.
+        """Unlock the locked nodes for a deletion, start or stop, and remember the ids.
 
         Raises:
             GpuformError: the run has no permission to unlock, or SCP refuses or does not answer.

@@ -76,7 +76,7 @@ class PoolPreconditions:
     def _find_fabric_to_join(
         self, terminating_nodes: Sequence[wire.GpuNode]
     ) -> wire.ClusterFabric | None:
-        """Return the fabric declared by id, else one of the name that is about to end, or None.
+        """Return the fabric declared by id, else the ending fabric of the declared name, or None.
 
         Raises:
             NameTaken: a fabric of the name has members that stay, and is not declared by its id.
@@ -232,7 +232,7 @@ class PoolCreator:
             self._find_lost_nodes(error)
 
     def create_missing_nodes(self, declared_nodes: Sequence[DeclaredNode]) -> None:
-        """Send the creates of missing nodes that can be sent now; a later call sends the others.
+        """Send the creates of missing nodes which can be sent now; a later call sends the others.
 
         Nodes whose names are in use, refused or of an unknown outcome are skipped. Names of others'
         nodes are recorded in `refusals`. While a node of the pool is absent from the lists, nothing
@@ -308,7 +308,7 @@ class PoolCreator:
         return None
 
     def _join_fabric(self, fabric_id: str, declared_nodes: Sequence[DeclaredNode]) -> None:
-        """Send the batches for an existing fabric, all at once if it is RUNNING or gone.
+        """Send the batches for an existing fabric, all at once if the fabric is RUNNING or gone.
 
         Otherwise they are sent `FABRIC_READY_TIMEOUT_S` after the first call or the last attempt;
         an earlier call sends nothing. Refusals are then not final.
@@ -327,7 +327,7 @@ class PoolCreator:
     def _send_batches(
         self, fabric_id: str | None, batches: Sequence[Sequence[DeclaredNode]], *, is_final: bool
     ) -> None:
-        """Send the create requests of all batches at the same time.
+        """Send the create requests of all batches in parallel.
 
         If `is_final`, definite refusals other than rate limits are recorded in `refusals`.
         Otherwise they are dropped: a fabric that is not ready yet may be the cause, and the caller
@@ -427,7 +427,7 @@ def build_create_request(
     declared_nodes: Sequence[DeclaredNode],
     server_type_id: str,
 ) -> wire.CreateGpuNodes:
-    """Build the request to create nodes in a fabric; without the fabric's id SCP creates it.
+    """Build the request to create nodes in a fabric; without the fabric's id SCP creates one.
 
     The nodes are created locked only if all are declared locked and RUNNING.
     """

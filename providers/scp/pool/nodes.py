@@ -64,7 +64,7 @@ def keep_stored_zones(
     nodes: Iterable[wire.GpuNode],
     stored_zones: Mapping[str, str | None],
 ) -> list[wire.GpuNode]:
-    """Return the nodes, each in the zone that the state has for its id, if the state has one.
+    """Return the nodes, each in the zone recorded in the state for the node's id, if any.
 
     A server cannot change its zone, so another reported zone is wrong, and no reason to replace the
     node. Warns once in a call of nodes whose reported zone differs. A version of the API without
@@ -297,7 +297,7 @@ def add_interrupted_nodes(
 
 
 def build_import_inputs(member_nodes: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
-    """Build the inputs that a program would declare for these nodes, without public IPs.
+    """Build the inputs for a program which declares the nodes, without public IPs.
 
     Equal nodes with numbers as names become a `count`, others `nodes`. The platform returns no id
     of a public IP. The server type is left out, too.
@@ -337,6 +337,6 @@ def build_import_inputs(member_nodes: Sequence[wire.GpuNode], prefix: str) -> di
 
 
 def _build_node_inputs(node: wire.GpuNode) -> dict[str, Any]:
-    """Build the inputs of a node that differ from the defaults."""
+    """Build the inputs of a node which differ from the defaults."""
     node_inputs: dict[str, Any] = {"lock_enabled": True} if node.lock_enabled else {}
     return node_inputs | ({"state": "STOPPED"} if get_power_state(node.state) == "STOPPED" else {})

@@ -144,7 +144,7 @@ class PoolReconciler:
         return self._plan_observed_nodes()
 
     def drain_planned_nodes(self, plan: PoolPlan) -> PoolPlan:
-        """Drain the nodes removed by a plan, and return a plan that removes the drained ones.
+        """Drain the nodes to be removed by a plan, and return a plan to remove the drained nodes.
 
         Draining takes time and chooses nodes, so nodes are listed and planned again. Of
         replacements that are rolled out the plan has only those that may begin now. Nothing is
@@ -198,7 +198,7 @@ class PoolReconciler:
         return self._rollout.plan_step(plan, self.nodes.all, refusals)
 
     def _get_ids(self, names: Collection[str]) -> set[str]:
-        """Return the ids of the pool's nodes with these names."""
+        """Return the ids of the pool's nodes named in `names`."""
         return {node.id for node in self.nodes.all if node.gpu_node_name in names}
 
     @property
@@ -276,7 +276,7 @@ class PoolReconciler:
         return target_fabric.id
 
     def _has_pending_changes(self, plan: PoolPlan) -> bool:
-        """Return True while nodes change, wait for their turn, or may appear late.
+        """Return True while nodes change, wait for a turn of the rollout, or may appear late.
 
         Refused requests, and creates with an unknown outcome, are not waited for.
         """
@@ -355,7 +355,7 @@ class PoolReconciler:
 
 
 def _refuse_unplanned_zones(plan: PoolPlan, zones_before: Mapping[str, str | None]) -> None:
-    """Raise `GpuformError` if a plan replaces nodes for a zone that the state does not know.
+    """Raise `GpuformError` if a plan replaces nodes for a zone unknown to the state.
 
     Nodes of API 1.2 have no zone in the state (`zones_before`, by id): the plan that a person has
     seen could not show their replacement.

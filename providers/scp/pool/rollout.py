@@ -110,7 +110,7 @@ class Rollout:
     def plan_step(
         self, plan: PoolPlan, nodes: Sequence[NodeOutputs], refusals: Mapping[str, str]
     ) -> PoolPlan:
-        """Return the plan with only the node replacements that may begin now. The others wait.
+        """Return the plan, reduced to the node replacements which may begin now. The others wait.
 
         Uncordons the successors of replaced nodes, and sleeps for the pause between two steps. The
         plan is returned unchanged without limits, or if nothing is or was replaced.
