@@ -164,7 +164,7 @@ _GENERIC: Final = {
 
 
 def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
-    """Return the CI job of a process by its variables, or None outside of CI.
+    """Return the CI job of a process, found in the environment variables; None outside of CI.
 
     PULUMI_CI_SYSTEM names a system that gpuform does not know; a process that only sets CI to 1 or
     true is a job without facts. PULUMI_DISABLE_CI_DETECTION turns the detection off.
@@ -181,7 +181,7 @@ def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
 
 
 def list_ci_variables() -> dict[str, tuple[str, ...]]:
-    """Return, by name of CI system, the environment variables that gpuform reads about a job.
+    """Return the environment variables with facts about a job, by name of CI system.
 
     The first one marks the jobs of that system.
     """
@@ -194,7 +194,7 @@ def list_ci_variables() -> dict[str, tuple[str, ...]]:
 
 
 def _build_job(system: str, templates: Mapping[str, str], variables: Mapping[str, str]) -> CiJob:
-    """Build the job with the facts of the templates; a fact without its variables is empty."""
+    """Build the job with the facts of the templates; a fact with an unset variable is empty."""
     facts = {name: _fill_template(template, variables) for name, template in templates.items()}
     # GitHub's ref of a pull request contains its number.
     merged = _PULL_REQUEST.match(facts.get("branch", ""))
@@ -223,7 +223,7 @@ _REMOTE: Final = re.compile(
 
 
 def read_commit(folder: Path) -> str:
-    """Return the commit that is checked out in the folder; empty without git."""
+    """Return the commit checked out in the folder; empty without git."""
     return read_git_facts(folder)[1].get("git.head", "")
 
 
@@ -272,7 +272,7 @@ def _read_branch(folder: Path) -> dict[str, str]:
 
 
 def _read_remote(folder: Path) -> dict[str, str]:
-    """Return host, owner and name of the remote `origin`, or nothing if it is of another form."""
+    """Return host, owner and name of the remote `origin`, or nothing for another form of URL."""
     url = _run_git(folder, "remote", "get-url", "origin")
     match = _REMOTE.fullmatch((url or "").strip())
     if match is None:
@@ -303,7 +303,7 @@ _BRANCHES: Final = ("refs/remotes/", "refs/heads/")
 
 
 def prefer_branch(revision: str, list_refs: Callable[[str], str]) -> str:
-    """Return `revision` with the full name of its branch, or unchanged if it names no branch.
+    """Return `revision` with the full name of the branch, or unchanged if `revision` is no branch.
 
     git prefers a tag to a branch of the same name, and a local branch to one of a remote. Whoever
     may push a tag `origin/main` would choose the gates that judge their change. A complete id of a

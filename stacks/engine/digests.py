@@ -37,7 +37,7 @@ _MEMO = frozenset(
 
 @cache
 def normalize_pickle(text: str) -> str:
-    """Return a text that is equal for equal pickles; `text` itself if it is not a base64 pickle.
+    """Return a text equal for equal pickles; `text` itself if not a base64 pickle.
 
     The result lists the opcodes of the pickle with their arguments, sorted. It leaves out opcodes
     whose argument is the path of a source file, and those that only number the parts.
@@ -161,7 +161,7 @@ def _to_comparable_option(value: Any) -> Any:
 
 
 def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
-    """Return the fields of an entry that its digest covers, without volatile and empty fields.
+    """Return the fields of an entry for the digest, without volatile and empty fields.
 
     Of the outputs, only those with the name of an input are included; of providers and external
     objects, none. The inputs of a provider are left out: the configuration has its own digests.
@@ -184,9 +184,10 @@ def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
 
 
 def _select_echoed_outputs(state: ResourceState) -> PropertyMap:
-    """Return the outputs that have the name of an input: the input's last observed values.
+    """Return the outputs named like an input: the last observed values of the inputs.
 
-    The result is empty for a provider and for an object that is only read.
+    the input's last observed values. The result is empty for a provider and for an object that is
+    only read.
     """
     if state.external or is_provider(state.type):
         return {}
@@ -239,7 +240,7 @@ class RegistrationIndex:
         return self._by_type.get(type_, ())
 
     def find_with_inputs(self, type_: str, inputs: Mapping[str, object]) -> Sequence[Registration]:
-        """Return the registrations of a type whose inputs have these values.
+        """Return the registrations of a type with the values of `inputs`.
 
         Empty if one of the values is unknown or is not text.
         """
@@ -266,7 +267,7 @@ DeletionRule = Callable[[ResourceState, Sequence[ResourceState]], Iterable[Engin
 def _add_to_index(
     index: dict[_Values, list[Registration]], registration: Registration, names: _Values
 ) -> None:
-    """Add the registration under its inputs `names`, if all are known strings."""
+    """Add the registration to the index by the values of `names`, if all are known strings."""
     values = _select_values(registration.inputs, names)
     if values:
         index.setdefault(values, []).append(registration)

@@ -99,7 +99,7 @@ def _to_provider_value(
 
 
 def _to_sdk_file(file: Asset | Archive) -> pulumi.Asset | pulumi.Archive:
-    """Convert an asset or archive to the SDK's class for its text, path, URL or members."""
+    """Convert an asset or archive to the SDK's class for a text, path, URL or members."""
     if isinstance(file, Asset):
         if file.text is not None:
             return pulumi.StringAsset(file.text)

@@ -50,14 +50,14 @@ def add_file_hashes(properties: PropertyMap) -> PropertyMap:
 
 
 def _add_hash(leaf: PropertyValue) -> PropertyValue:
-    """Return a file with its hash, and a secret with the hashes of the files in it."""
+    """Return a file with a hash, and a secret with the hashes of the files inside."""
     if isinstance(leaf, Secret):
         return replace(leaf, value=convert_leaves(leaf.value, _add_hash))
     return _hash_file(leaf) if isinstance(leaf, Asset | Archive) else leaf
 
 
 def _hash_file(file: Asset | Archive) -> Asset | Archive:
-    """Return the file with its hash; an existing hash is kept."""
+    """Return the file with a hash; an existing hash is kept."""
     if isinstance(file, Archive) and file.assets is not None:
         assets = {name: _hash_file(member) for name, member in file.assets.items()}
         file = replace(file, assets=assets)
@@ -100,7 +100,7 @@ def _read_content(file: Asset | Archive) -> bytes:
 
 
 def _build_unreadable_error(location: str, reason: str) -> EngineError:
-    """Build the error of a file or URL in the program that cannot be read."""
+    """Build the error for an unreadable file or URL in the program."""
     return EngineError(
         f"the program's file {location} cannot be read: {reason}",
         hint=f"Correct the path or URL. Relative paths start at {Path.cwd()}.",
@@ -180,7 +180,7 @@ def _unpack(archive: Archive) -> Iterator[Member]:
 
 
 def _build_tar(members: Iterable[Member]) -> bytes:
-    """Return the tar of the members as Go writes it.
+    """Return the tar of the members, byte for byte as Go's tar.
 
     Of two members with the same name, only the first is included.
     """
@@ -238,7 +238,7 @@ def _to_ascii(text: str) -> bytes:
 
 
 def _build_pax_record(key: bytes, value: bytes) -> bytes:
-    """Build the record `LENGTH KEY=VALUE`, whose length counts its own digits."""
+    """Build the record `LENGTH KEY=VALUE`; LENGTH counts also the digits of LENGTH."""
     rest = b" " + key + b"=" + value + b"\n"
     length = len(rest)
     while length != len(rest) + len(str(length)):

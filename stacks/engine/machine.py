@@ -112,7 +112,7 @@ class KernelLock:
         return ""
 
     def release(self) -> None:
-        """Release the lock if held, and remove its file."""
+        """Release the lock if held, and remove the lock's file."""
         handle, self._handle = self._handle, None
         if handle is None or sys.platform == "win32":
             return
@@ -222,7 +222,7 @@ class UrlWithParameters:
         return _BOOLEANS[setting.lower()]
 
     def reject_unknown_parameters(self, known: Collection[str]) -> None:
-        """Raise EngineError for a parameter that is not in `known`."""
+        """Raise EngineError for a parameter missing in `known`."""
         for name in self.parameters:
             if name not in known:
                 close_matches = get_close_matches(name, known, n=1)

@@ -64,7 +64,7 @@ def list_roots(paths: Iterable[str]) -> list[str]:
 
 
 def covers(pattern: Path, path: Path) -> bool:
-    """Return True if the pattern names the path or a property that contains the path."""
+    """Return True if the pattern names the path or a property around the path."""
     # Pulumi's replaceOnChanges: a pattern also matches everything below the property that it names.
     return len(pattern) <= len(path) and all(
         part in ("*", own) for part, own in zip(pattern, path, strict=False)

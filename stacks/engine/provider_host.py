@@ -176,7 +176,7 @@ class ProviderHost:
             ]
 
     def tests_repaired_nodes(self, resource: ResourceState) -> bool:
-        """Return True if the resource tests nodes that an earlier step of the run repairs."""
+        """Return True if the resource tests nodes repaired by an earlier step of the run."""
         if not self._planned_repairs or not resource.custom or resource.external:
             return False
         lifecycle = self._find_loadable_lifecycle(resource)
@@ -184,7 +184,7 @@ class ProviderHost:
         return lifecycle is not None and lifecycle.hooks.tests_nodes_of(outputs, repairs)
 
     def find_recreated_ids(self, old: ResourceState, new: ResourceState) -> Mapping[str, str]:
-        """Return the new id of each node that an update has recreated, by the node's old id."""
+        """Return the new id of each node recreated by an update, by the node's old id."""
         lifecycle = self._find_lifecycle(new)
         if lifecycle is None:
             return {}
@@ -257,7 +257,7 @@ class ProviderHost:
         *,
         replaces: str = "",
     ) -> Created:
-        """Create the object; return its id, outputs and init errors.
+        """Create the object; return the id, outputs and init errors.
 
         `replaces` is the id of the still existing object that the new one replaces, or empty. After
         an invalid answer the outputs are the inputs, and an init error says so.
@@ -306,7 +306,7 @@ class ProviderHost:
         timeout: float | None,
         provider: str = "",
     ) -> Created:
-        """Update the object in place; return its id, outputs and init errors.
+        """Update the object in place; return the id, outputs and init errors.
 
         After an invalid answer the outputs are the old ones, and an init error says so. Raises
         ProviderError if the provider fails.
@@ -406,7 +406,7 @@ class ProviderHost:
         return [str(part_id) for part_id in part_ids] if isinstance(part_ids, list) else []
 
     def get_part_type(self, resource: ResourceState) -> str:
-        """Return the type of a part as its own resource, or "" without parts."""
+        """Return the resource type of a single part of the object, or "" without parts."""
         lifecycle = self._find_lifecycle(resource)
         if lifecycle is None or not lifecycle.parts_kind:
             return ""
@@ -436,7 +436,7 @@ class ProviderHost:
         return lifecycle.volatile_outputs if lifecycle else None
 
     def _find_loadable_lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
-        """Return the lifecycle as `_find_lifecycle`, or None if its provider cannot be loaded."""
+        """Return the lifecycle of the resource, or None if the provider cannot be loaded."""
         with suppress(EngineError):
             return self._find_lifecycle(resource)
         return None
@@ -529,7 +529,7 @@ class ProviderHost:
         timeout: float | None = None,
         **facts: Any,
     ) -> Iterator[ProviderContext]:
-        """Enter the context of a provider call, and raise its errors as ProviderError.
+        """Enter the context of a provider call, and raise errors in the block as ProviderError.
 
         The secrets in `property_maps` are redacted. `verb` names the call in traces. `facts` are
         fields of the context.

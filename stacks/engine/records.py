@@ -98,7 +98,7 @@ class Batches:
         self._touched = set()
 
     def _add_batch(self, batch: str, change: Change) -> None:
-        """Add the records of a stored batch, which replace those of earlier batches."""
+        """Add the records of a stored batch, in place of records of the same names."""
         self.current.update(change)
         self._names[batch], self._needs[batch] = set(change), 0
         self._touched.add(batch)
@@ -107,7 +107,7 @@ class Batches:
             self._update_needed_batch(name)
 
     def _remove_batches(self, needless: Collection[str]) -> None:
-        """Forget batches that were deleted from the storage."""
+        """Forget batches after their deletion from the storage."""
         self._touched = set()
         names = [name for batch in needless for name in self._names.pop(batch)]
         for batch in needless:
@@ -168,7 +168,7 @@ class GroupCommit:
             raise round_.error
 
     def _lead(self, round_: "_Round") -> None:
-        """Write the changes of a round, for all threads that wait for it, and wake the threads.
+        """Write the changes of a round for all waiting threads, and wake the threads.
 
         An error is stored in the round: each of the threads raises it.
         """
@@ -217,7 +217,7 @@ class BackendRecords:
             return list(self._read())
 
     def read(self, name: str) -> Fields | None:
-        """Return the fields of a record, or None if it does not exist."""
+        """Return the fields of a record, or None for a missing record."""
         with self._lock:
             return self._read().get(name)
 
@@ -253,7 +253,7 @@ class BackendRecords:
         ]
 
     def _write(self, change: Change) -> None:
-        """Write changed records, None for a removed one; later reads of this object see them.
+        """Write changed records, None for a removed record, visible to later reads of this object.
 
         Raises EngineError if the stack's lock is lost.
         """
@@ -336,7 +336,7 @@ class OtherStackObjects:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def has(self, id_: str) -> bool:
-        """Return True if another stack has the object with this id, or a record of its creation.
+        """Return True if another stack has the object with the id, or a record of the creation.
 
         A stack whose state cannot be read counts as having no objects. Raises EngineError if a
         record cannot be read.
@@ -367,7 +367,7 @@ class MovedResources:
 
 
 def read_moved_resources(records: Records) -> Mapping[str, str]:
-    """Return the new stack of each resource that left a stack, by the old URN; {} without any.
+    """Return the new stack of each resource moved out of the stack, by the old URN.
 
     Raises EngineError for a damaged record.
     """
@@ -378,7 +378,7 @@ def read_moved_resources(records: Records) -> Mapping[str, str]:
 def record_moved_resources(
     source: Records, target: Records, names: Mapping[str, str], target_stack: str
 ) -> None:
-    """Record in the source where its resources are now, so that its next plan can say so.
+    """Record in the source where the moved resources are now, for the source's next plan.
 
     `names` are the new URNs by the old ones, `target_stack` is a full name. A resource that comes
     back is removed from the record of the target.
@@ -422,7 +422,7 @@ def move_intents(source: Intents, target: Intents, names: Mapping[str, str]) -> 
 
 
 def _move_environment(source: Records, target: Records) -> None:
-    """Add the source's environment, if it has one, to the target's.
+    """Add the source's environment, if any, to the target's environment.
 
     Raises WrongEnvironment if the two contradict each other.
     """

@@ -83,7 +83,7 @@ def list_alias_urns(
 
 
 def _resolve_alias(resource: UrnParts, alias: Alias, used: Mapping[str, str]) -> str:
-    """Return the old URN that the alias names, with the resource's own values where it has none."""
+    """Return the old URN named by the alias, with the resource's values for missing parts."""
     if alias.urn:
         return alias.urn
     parent = used.get(alias.parent, alias.parent) or resource.parent
@@ -327,7 +327,7 @@ def _parse_aliases(request: "resource_pb2.RegisterResourceRequest") -> list[Alia
 
 
 def _parse_alias(alias: "alias_pb2.Alias") -> Alias:
-    """Convert an alias of the protocol, which is a URN or the parts that differ."""
+    """Convert an alias of the protocol, given as a URN or as the different parts."""
     if alias.WhichOneof("alias") == "urn":
         return Alias(urn=alias.urn)
     spec = alias.spec
@@ -342,7 +342,7 @@ def _parse_alias(alias: "alias_pb2.Alias") -> Alias:
 
 
 def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> None:
-    """Raise EngineError for a resource that only the Pulumi CLI can run.
+    """Raise EngineError for a resource only the Pulumi CLI can run.
 
     These are remote components, and resources and providers of other packages.
     """

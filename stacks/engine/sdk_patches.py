@@ -96,7 +96,7 @@ def wait_once() -> Iterator[None]:
 
 
 def _is_wait_known() -> bool:
-    """Return True if the SDK waits with the functions that this patch replaces."""
+    """Return True if the SDK waits with the functions replaced by this patch."""
     wait_function = getattr(stack, "wait_for_rpcs", None)
     return getattr(stack, _ASYNCIO, None) is asyncio and has_names(
         wait_function, _ASYNCIO, "FIRST_COMPLETED"
@@ -144,7 +144,7 @@ def unwrap_pickler() -> Iterator[None]:
 
 
 def _is_pickling_known() -> bool:
-    """Return True if the SDK pickles providers with the functions that this patch replaces."""
+    """Return True if the SDK pickles providers with the functions replaced by this patch."""
     pickler = getattr(pickle, "_Pickler", None)
     is_as_known = has_names(getattr(dynamic, _SERIALIZE, None), "Pickler", *_WRAPPED)
     return is_as_known and all(hasattr(pickler, name) for name in _WRAPPED)
@@ -181,7 +181,7 @@ def cache_property_types() -> Iterator[None]:
 
 
 def _is_type_lookup_known() -> bool:
-    """Return True if the SDK looks up output types with the function that this patch replaces."""
+    """Return True if the SDK looks up output types with the function replaced by this patch."""
     asks = getattr(rpc, "resolve_outputs", None)
     return getattr(rpc, "_types", None) is _types and has_names(asks, "_types", _RESOURCE_TYPES)
 
@@ -224,7 +224,7 @@ def read_outputs_separately() -> Iterator[None]:
 def _read_outputs_separately(
     original: Callable[[StackReference, Any], Output[Any]], *, required: bool
 ) -> Callable[[StackReference, Any], Output[Any]]:
-    """Return a `get_output` of StackReference that waits for no other output of the stack.
+    """Return a `get_output` of StackReference without a wait for other outputs of the stack.
 
     The returned output is unknown only if the output of this name is unknown. If the SDK's method
     `original` were used, one unknown output would make all of them unknown; it is called only for a
@@ -256,7 +256,7 @@ def _read_outputs_separately(
 
 
 def _is_stack_reference_known() -> bool:
-    """Return True if the SDK's StackReference has the members that this patch uses."""
+    """Return True if the SDK's StackReference has the members used by this patch."""
     reads = all(
         has_names(getattr(StackReference, name, None), "all", "outputs") for name in _READING
     )
@@ -317,7 +317,7 @@ def cache_positions() -> Iterator[None]:
 
 
 def _is_stack_trace_known() -> bool:
-    """Return True if the SDK finds stack traces with the functions that this patch replaces."""
+    """Return True if the SDK finds stack traces with the functions replaced by this patch."""
     finds = getattr(resource, "_get_stack_trace", None)
     return (
         getattr(resource, _MODULE, None) is traceback
@@ -348,13 +348,13 @@ TRIED: Final = ("3.270.0", "3.271.0", "3.272.0")
 
 
 def find_inactive_patches() -> list[Patch]:
-    """Return the patches that do not know the installed SDK."""
+    """Return the patches not written for the installed SDK."""
     return [patch for patch in PATCHES if not patch.knows_sdk()]
 
 
 @contextmanager
 def apply_patches() -> Iterator[None]:
-    """Apply every patch that knows the installed SDK, while the context runs a program."""
+    """Apply every patch written for the installed SDK, while the context runs a program."""
     inactive_patches = find_inactive_patches()
     with ExitStack() as applied:
         for patch in PATCHES:

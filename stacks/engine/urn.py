@@ -41,7 +41,7 @@ def get_qualified_type(urn: str) -> str:
 
 
 def type_of(urn: str) -> str:
-    """Return the resource's own type, the last of the chain in its URN."""
+    """Return the resource's own type, the last of the chain in the URN."""
     return get_qualified_type(urn).rsplit("$", 1)[-1]
 
 

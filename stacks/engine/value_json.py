@@ -213,7 +213,7 @@ def _decode_special(
 
 
 def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: int) -> Secret:
-    """Decode a secret; a decrypted one keeps its ciphertext for the next save.
+    """Decode a secret; a decrypted secret keeps the ciphertext for the next save.
 
     A secret in plain text, as in exports, needs no crypter. Raises EngineError for another one
     without a crypter.
@@ -258,7 +258,7 @@ def from_struct(struct: "Struct") -> values.PropertyMap:
 
 
 def from_plain(value: Any) -> values.PropertyValue:
-    """Convert a plain value to its form after Pulumi's wire.
+    """Convert a plain value to the form received over Pulumi's wire.
 
     Numbers are doubles and objects have sorted keys. Pulumi's text for an unknown value becomes
     UNKNOWN, an object with a signature its special value.

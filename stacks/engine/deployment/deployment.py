@@ -265,7 +265,7 @@ class Deployment:
         selection: Selection,
         base: Sequence[ResourceState],
     ) -> list[ResourceState]:
-        """Return the entries of `to_delete` that `selection` lets the run delete.
+        """Return the entries of `to_delete` which the user's selection lets the run delete.
 
         A dependent of a target that is not a target itself is reported as failed, unless
         `target_dependents` is set; it is in the result all the same.
@@ -317,7 +317,7 @@ class Deployment:
     def _refresh_declared(
         self, base: Sequence[ResourceState]
     ) -> tuple[SelectedResources, list[ResourceState]]:
-        """Run the program, and refresh each resource when the program registers it.
+        """Run the program, and refresh each resource when the program registers the resource.
 
         Returns the selected resources, and the entries of `base` that the program does not declare.
         If the program fails, no further step starts.
@@ -361,7 +361,7 @@ class Deployment:
             self._delete(base, base, generator)
 
     def _create_monitor(self, generator: StepGenerator) -> Monitor:
-        """Create the monitor of the program, and keep it for failures.
+        """Create the monitor of the program, and store the monitor for later failures.
 
         A refresh or destroy that runs the program checks no rules.
         """
@@ -405,7 +405,7 @@ class Deployment:
         self._keep_stack_outputs(monitor)
 
     def _run_program(self, monitor: Monitor) -> bool:
-        """Run the program; return False if it failed or the run is stopping.
+        """Run the program; return False if the program failed or the run is stopping.
 
         The failure is reported.
         """
@@ -538,7 +538,7 @@ class Deployment:
         )
 
     def _format_selection_notes(self) -> Iterator[str]:
-        """Yield notes on resources that the user's selection affects without naming them.
+        """Yield notes on resources affected by the user's selection without being named.
 
         Yields nothing without a selection, and for `expire` and `repair`, which select resources
         themselves.
@@ -560,7 +560,7 @@ class Deployment:
         return {}
 
     def _forget_resolved_intents(self, snapshot: Snapshot, *, succeeded: bool) -> None:
-        """Remove the intents (records of creates) whose object is in the state with all its parts.
+        """Remove the intents (records of creates) of objects stored in the state with all parts.
 
         After a success, intents with a recorded outcome are removed too. A failed removal is only a
         warning.
@@ -580,7 +580,7 @@ class Deployment:
             self._warn(f"the records of finished creates cannot be removed: {error}")
 
     def _is_stored(self, intent: Intent, entry_by_id: Mapping[str | None, ResourceState]) -> bool:
-        """Return True if the state has the intent's object with all its parts."""
+        """Return True if the state has the intent's object with all parts."""
         entry = entry_by_id.get(intent.id)
         return entry is not None and intent.is_stored(self._executor.host.list_part_ids(entry))
 

@@ -87,7 +87,7 @@ class EventLog:
             self._write_event("diagnosticEvent", _build_diagnostic(event))
 
     def _write_failure(self, event: StepFailed) -> None:
-        """Count a failed step and write its event; a preview writes none."""
+        """Count a failed step, and write the event of the failure; a preview writes none."""
         self._steps += 1
         # A preview of Pulumi's reports failures as diagnostics only.
         if not self._preview:
@@ -138,7 +138,7 @@ class PreviewDigest:
             self._summary = event
 
     def _record_drift(self, step: Step) -> None:
-        """Replace the refresh step by its result, if it found drift."""
+        """Replace the refresh step by the step's result if the refresh found drift."""
         is_drift = step.op is Op.REFRESH and step.result_op in (Op.UPDATE, Op.DELETE)
         if is_drift and step.number in self._steps:
             preview_step = {**_build_preview_step(step), "op": str(step.result_op)}
@@ -207,7 +207,7 @@ def _is_listed(step: Step) -> bool:
 
 
 def _build_preview_step(step: Step) -> JsonObject:
-    """Build the step as `pulumi preview --json` has it, secrets masked."""
+    """Build the step in the form of `pulumi preview --json`, with secrets masked."""
     document: JsonObject = {"op": str(step.op), "urn": step.urn}
     if step.state.provider:
         document["provider"] = step.state.provider
@@ -256,7 +256,7 @@ def _build_metadata(step: Step, op: Op) -> JsonObject:
 
 
 def _build_state(state: ResourceState) -> JsonObject:
-    """Build the state of a resource as Pulumi's event log has it, secrets encoded as masks."""
+    """Build the state of a resource in the form of Pulumi's event log, with secrets as masks."""
     document: JsonObject = {
         "type": state.type,
         "urn": state.urn,

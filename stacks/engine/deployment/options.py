@@ -154,7 +154,7 @@ def build_initial_basis(
 
 
 def complete_basis(before: Basis, preview: Outcome, digest: Digest) -> Basis:
-    """Return `before` with the digests of the preview's declarations, and its effects by URN.
+    """Return `before`, with the digests of the preview's declarations and the effects by URN.
 
     The stack's declaration also has the digest of the names of its outputs.
     """
@@ -174,7 +174,7 @@ _LATER_FIELDS: Final = ("rehearsal", "stacks_digest")
 
 
 def seal_plan(plan: Plan, digest: Digest) -> Plan:
-    """Return the plan with a keyed seal, so that later edits are recognized."""
+    """Return the plan with a keyed seal, by which an apply recognizes later edits."""
     return _set_seal(plan, _compute_seal(plan, digest))
 
 
@@ -184,7 +184,7 @@ def is_sealed(plan: Plan, digest: Digest) -> bool:
 
 
 def _compute_seal(plan: Plan, digest: Digest) -> str:
-    """Compute the keyed digest of a plan, without regard to its present seal."""
+    """Compute the keyed digest of a plan, without regard to a seal in the plan."""
     # Without the fields that have no value: older releases seal plans without them.
     unset_fields = {name for name in _LATER_FIELDS if getattr(plan, name) in (None, "")}
     document = _set_seal(plan, "").model_dump_json(exclude=unset_fields)
@@ -192,6 +192,6 @@ def _compute_seal(plan: Plan, digest: Digest) -> str:
 
 
 def _set_seal(plan: Plan, seal: str) -> Plan:
-    """Return a copy of the plan with the seal in its basis; a plan without a basis gets no seal."""
+    """Return a copy of the plan with `seal` in the basis; a plan without a basis gets no seal."""
     basis = plan.basis and plan.basis.model_copy(update={"seal": seal})
     return plan.model_copy(update={"basis": basis})

@@ -340,7 +340,7 @@ class _CreateSearch:
         )
 
     def _report_once(self, text: str) -> None:
-        """Report `text` unless this search has reported it before."""
+        """Report `text` unless this search has reported the message before."""
         with self._lock:
             is_news = text not in self._reported
             self._reported.add(text)
@@ -351,7 +351,7 @@ class _CreateSearch:
 def _add_recovered(
     snapshot: Snapshot, results: RecoveredCreates, others: Mapping[str, ResourceState]
 ) -> Snapshot:
-    """Return the state with the recovered entries, each after all its dependencies.
+    """Return the state with the recovered entries, each after all dependencies.
 
     Missing dependencies are taken from `others` (by URN), other dangling references dropped.
     Pending creates with a known result are removed. `results` is changed to the entries as added.

@@ -188,7 +188,7 @@ class ProviderRequest:
 
     @property
     def default_name(self) -> str:
-        """Name of the default provider in its URN, built as Pulumi builds it."""
+        """Name of the default provider in the provider's URN, built by Pulumi's rule."""
         qualifiers = [part for part in (self.version, self.plugin_download_url) if part]
         # Pulumi's form: `default_5_1_0` for version 5.1.0.
         return "_".join(["default", *(re.sub(r"\W", "_", part) for part in qualifiers)])
@@ -222,7 +222,7 @@ class DefaultProviders:
 
     @property
     def registered_urns(self) -> frozenset[str]:
-        """URNs of the default providers that resources of this run needed."""
+        """URNs of the default providers needed by resources of this run."""
         return frozenset(self._urns)
 
     def register(self, package: ProviderRequest, executor: "StepExecutor") -> str:
@@ -284,7 +284,7 @@ class DefaultProviders:
 
 
 def _check_and_configure(executor: "StepExecutor", urn: str, inputs: PropertyMap) -> PropertyMap:
-    """Check the configuration of gpuform's provider, use it from now on, and return it.
+    """Check the configuration of gpuform's provider, put it into effect, and return the result.
 
     Raises:
         EngineError: the configuration is invalid.

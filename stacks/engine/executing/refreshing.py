@@ -119,7 +119,7 @@ class Refresher:
             self._read_object(step, old)
 
     def _read_object(self, step: Step, old: ResourceState) -> None:
-        """Read the object, write the result into `step`, and record it in the state.
+        """Read the object, write the result into `step`, and record the result in the state.
 
         The entry of a missing object is removed at the end of the refresh; at once if external,
         only bound, of a provider that is not gpuform's, or in an interrupted deletion. An entry
@@ -223,7 +223,7 @@ def find_drift(
 def _ignore_expected_changes(
     host: ProviderHost, old: ResourceState, new: ResourceState
 ) -> ResourceState:
-    """Return `old` with the new values of outputs that may change without being drift.
+    """Return `old` with the new values of outputs whose change is no drift.
 
     These are outputs that change by themselves, and outputs missing in `old`. If the provider
     does not name such outputs, `old` is unchanged.

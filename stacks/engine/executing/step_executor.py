@@ -98,7 +98,7 @@ class OutsideDeletions:
 
     @property
     def entries(self) -> Sequence[ResourceState]:
-        """State entries of the missing objects that are still undecided."""
+        """State entries of the missing objects not yet decided."""
         with self._lock:
             return [deletion.entry for deletion in self._undecided.values()]
 
@@ -118,7 +118,7 @@ class OutsideDeletions:
             raise permission_error
 
     def take_all(self) -> tuple[Sequence[OutsideDeletion], EngineError | None]:
-        """Remove and return the undecided deletions, with an error if the user has to permit them.
+        """Remove and return the undecided deletions, with an error if the user must permit them.
 
         The error is None when their entries may be removed from the state: fewer than
         CONFIRMATION_THRESHOLD objects were missing in the whole run, or the user gave the
@@ -293,7 +293,7 @@ class StepExecutor:
             self.out_of_credit |= isinstance(cause, NoCredit)
 
     def run_steps(self, steps: Iterable[Step]) -> None:
-        """Run the steps of one resource in order, if the saved plan allows all of them.
+        """Run the steps of one resource in order, if the saved plan allows every step.
 
         Raises:
             Stopped: a step may not start any more.
@@ -376,7 +376,7 @@ class StepExecutor:
         return True
 
     def _run_step(self, step: Step) -> None:
-        """Apply or predict the step, and count and report it.
+        """Apply or predict the step, then count and report the step.
 
         Raises StepError, after a report, if it failed or left init errors. A step whose object was
         missing already is counted at the end of the phase. In a real run a component is reported as
@@ -472,7 +472,7 @@ class StepExecutor:
         return reasons
 
     def _report_start(self, step: Step) -> None:
-        """Emit the event that the step has started."""
+        """Emit the event for the start of the step."""
         self.events.emit(StepStarted(step, self.preview))
 
     @contextmanager

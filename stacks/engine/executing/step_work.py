@@ -66,15 +66,16 @@ class StepApplier:
         }
 
     def apply(self, step: Step) -> list[str]:
-        """Apply the step and return its init errors: why the object exists without being ready.
+        """Apply the step and return the init errors: why the object exists without being ready.
 
+        why the object exists without being ready.
         Raises:
             EngineError: the provider call failed, or too many objects are missing.
         """
         return self._functions[step.op](step)
 
     def predict(self, step: Step) -> None:
-        """Predict the outputs of a step in a preview, and which nodes and objects it removes.
+        """Predict the outputs of a step in a preview, and the nodes and objects the step removes.
 
         Changes `step.new` and `step.change`. Objects to read are really read.
 
@@ -106,7 +107,7 @@ class StepApplier:
         new.outputs = _mark_secret_outputs(new)
 
     def _predict_removals(self, step: Step) -> Sequence[str]:
-        """Add nodes that the step removes, and others' objects in them, to the planned change.
+        """Add nodes removed by the step, and others' objects on the nodes, to the planned change.
 
         Return the names of objects of others inside the object that the step removes. Nothing is
         added if the nodes are unknown, or if the step only forgets the object.

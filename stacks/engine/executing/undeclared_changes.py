@@ -25,7 +25,7 @@ from gpuform.stacks.engine.urn import is_provider, name_of
 def select_deletions(
     to_delete: Sequence[ResourceState], selection: Selection, base: Sequence[ResourceState]
 ) -> tuple[list[ResourceState], list[ResourceState]]:
-    """Return the entries of `to_delete` that `selection` lets the run delete, in two lists.
+    """Return the entries of `to_delete` which the selection lets the run delete, in two lists.
 
     The first list has all of them, including the dependents of targets. The second list has those
     entries of the first that are not targets themselves; the caller reports each as an error. It is
@@ -153,7 +153,7 @@ class DeletePhase:
             self._keep_dependencies(step.state)
 
     def _can_delete(self, entry: ResourceState) -> bool:
-        """Return False for a protected entry, and for an entry that a kept entry depends on.
+        """Return False for a protected entry, and for a dependency of a kept entry.
 
         If the result is False, the dependencies of the entry are kept too. A protected entry is
         reported as failed.
@@ -173,7 +173,7 @@ class DeletePhase:
         return False
 
     def _keep_dependencies(self, entry: ResourceState) -> None:
-        """Record that the dependencies of a kept entry must stay in the state.
+        """Record the dependencies of a kept entry as entries to stay in the state.
 
         For a live entry these are the live entries of all direct and indirect dependencies. For an
         entry marked for deletion these are only the direct dependencies, but with all their
@@ -196,7 +196,7 @@ def _is_protected(entry: ResourceState) -> bool:
 def _build_deletion_step(
     host: ProviderHost, entry: ResourceState, to_delete: Collection[str]
 ) -> Step:
-    """Build the step that deletes the object, or that only removes the entry from the state.
+    """Build the step to delete the object, or to remove only the entry from the state.
 
     Only the entry is removed if the object is deleted already, external, retained, or
     `deleted_with` an entry in `to_delete`, the URNs of all entries that the phase deletes.
@@ -289,7 +289,7 @@ def _plan_entries(
     due_changes: Mapping[str, DueChange],
     should_resume: Callable[[ResourceState], bool],
 ) -> dict[str, list[Step]]:
-    """Return the steps of each entry by URN; an entry without a change has one, which keeps it.
+    """Return the steps of each entry by URN; an entry without a change has one step, a no-op.
 
     An entry that tests nodes repaired by the steps before it gets an update, too.
     """
@@ -312,7 +312,7 @@ def _plan_entries(
 def _run_updates(
     executor: StepExecutor, updates: list[Step], recreated_ids: dict[str, str]
 ) -> None:
-    """Run updates with the ids of nodes that earlier ones recreated; add the ids that these do."""
+    """Run updates with the new ids of nodes recreated so far, and add newly recreated ids."""
     for step in updates:
         if recreated_ids and step.new is not None:
             # The program would declare the new ids, but a run from the state alone does not run it.

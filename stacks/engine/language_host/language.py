@@ -201,7 +201,7 @@ def _build_topology_run(
     engine: Engine,
     preview: bool,
 ) -> TopologyRun:
-    """Build what the topology runner needs to run the topology in place of a Python program."""
+    """Build the arguments of the topology runner, which runs the topology as a program."""
     return TopologyRun(
         program,
         topology.file,
@@ -215,7 +215,7 @@ def _build_topology_run(
 
 
 def _catch_failure(run_topology: TopologyRunner, run: TopologyRun) -> Exception | None:
-    """Run a topology and return its exception, or None after a success or `Ended`."""
+    """Run a topology and return the raised exception, or None after a success or `Ended`."""
     try:
         with trace_span("program", "program"):
             run_topology(run)
@@ -291,7 +291,7 @@ class _ProgramRun:
         )
 
     def _run_loop(self, preview: bool) -> None:
-        """Run the program in an event loop of its own, with the patches of the SDK.
+        """Run the program in a new event loop, with the patches of the SDK.
 
         Tasks that the program leaves running are cancelled.
         """
@@ -430,7 +430,10 @@ class Recorder(ProgramMonitor):
             raise_unavailable()
 
     def track_work(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing: a recording writes no checkpoints."""
+        """Return a context without an effect: a recording writes no checkpoints.
+
+        a recording writes no checkpoints.
+        """
         return nullcontext()
 
     def declare(self, declaration: Registration | Read) -> ResourceResult:

@@ -171,7 +171,7 @@ class Monitor(ProgramMonitor):
             return self._answer_failure(declaration, error)
 
     def _answer_failure(self, declaration: Registration | Read, error: Exception) -> ResourceResult:
-        """Report the error, unless it is reported already, and return a failed result.
+        """Report the error, unless reported already, and return a failed result.
 
         The program continues without the failed resource as far as possible. Raises Ended if the
         run is stopped.
@@ -278,7 +278,7 @@ class Monitor(ProgramMonitor):
         return bool(urns & self.executor.failed)
 
     def _apply_rules(self, registration: Registration, step: Step) -> None:
-        """Raise CheckFailed with all problems that the rules find in the registration.
+        """Raise CheckFailed with all problems found by the rules in the registration.
 
         The registration is kept for the rules of later ones. Skipped steps and deletions are not
         checked.

@@ -148,7 +148,7 @@ def _format_traceback(
 def _walk_chain(
     part: traceback.TracebackException | None,
 ) -> Iterator[traceback.TracebackException]:
-    """Yield the exception, and all its causes, contexts and group members."""
+    """Yield the exception with all causes, contexts and group members."""
     if part is None:
         return
     yield part
@@ -182,7 +182,7 @@ class StrayFailures:
         return [*self._threads, *filter(None, exceptions)]
 
     def handle_thread_failure(self, failure: threading.ExceptHookArgs) -> None:
-        """Record the exception of a thread if it passed through the program's own files.
+        """Record the exception of a thread if the exception passed through the program's own files.
 
         Other exceptions are only printed, as Python does. Installed as `threading.excepthook`.
         """
@@ -206,7 +206,7 @@ class StrayFailures:
         return task
 
     def _record_task_failure(self, task: asyncio.Task[Any]) -> None:
-        """Record the stack of a task that failed in the program's own files."""
+        """Record the stack of a task which failed in the program's own files."""
         # `task.exception()` would mark the exception as retrieved, as if the program had seen it.
         frames = task.get_stack()
         own_indexes = [
@@ -275,7 +275,7 @@ class UnsupportedFeatures:
 
     @contextmanager
     def block_functions(self) -> Iterator[None]:
-        """Make SDK functions that need a plugin or callbacks raise RunError while the context runs.
+        """Make SDK functions with a plugin or callbacks raise RunError while the context runs.
 
         Calls of Pulumi's and gpuform's own functions still work.
         """
@@ -316,7 +316,7 @@ class UnsupportedFeatures:
         return refuse_foreign_call
 
     def _record(self, feature: str, resource: pulumi.Resource | None = None) -> str:
-        """Record the use of a feature with its line, and return the message."""
+        """Record the use of a feature with the line in the program, and return the message."""
         line = self._find_line(resource)
         message = f"{line}: {feature}" if line else feature
         message += ", which the embedded engine cannot run"
@@ -366,7 +366,7 @@ def _is_remote() -> bool:
 
 
 def _explain_unsupported_options(args: pulumi.ResourceTransformationArgs) -> str:
-    """Name the used options that the engine does not support (`uses hooks`); empty for none."""
+    """Name the options in use without support by the engine (`uses hooks`); empty for none."""
     used = [name for name in _OPTIONS if getattr(args.opts, name, None)]
     if args.opts.hooks is not None and any(vars(args.opts.hooks).values()):
         used.append("hooks")

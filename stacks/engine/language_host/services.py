@@ -111,7 +111,7 @@ class ProgramMonitor(ABC):
     def handle_request(
         self, request: Any, parse: Callable[..., Registration | Read]
     ) -> ResourceResult:
-        """Parse a request of the SDK with `parse`, and return the result of its declaration.
+        """Parse a request of the SDK with `parse`, and return the result of the declaration.
 
         Raises RpcError if the run has ended or the request is malformed.
         """
@@ -160,7 +160,7 @@ class ProgramMonitor(ABC):
     def RegisterResource(  # noqa: N802
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
-        """Answer a registration of the program with its URN, id and outputs.
+        """Answer a registration of the program with URN, id and outputs of the resource.
 
         A failed registration is answered with the result FAIL while the run continues. Raises
         RpcError if the run is stopped or the request is malformed.
@@ -207,7 +207,7 @@ class ProgramMonitor(ABC):
     def SupportsFeature(  # noqa: N802
         self, _request: resource_pb2.SupportsFeatureRequest
     ) -> resource_pb2.SupportsFeatureResponse:
-        """Return that the feature is not supported; GetDeploymentInfo names the supported ones."""
+        """Return False for every feature; GetDeploymentInfo names the supported features."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)
 
     def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
@@ -256,7 +256,7 @@ class Engine:
     def RequirePulumiVersion(  # noqa: N802
         self, request: engine_pb2.RequirePulumiVersionRequest
     ) -> Any:
-        """Check that the program's range contains the Pulumi version which gpuform follows.
+        """Check that the program's range contains the Pulumi version gpuform follows.
 
         Raises RunError if the version is outside, or if the text is not a range.
         """
@@ -306,7 +306,7 @@ class _LineStream(io.TextIOBase):
         self._unfinished_lines: dict[int, str] = {}
 
     def write(self, text: str) -> int:
-        """Send each complete line as an event; an unfinished one of a thread waits for its end.
+        """Send each complete line as an event; a thread's unfinished line waits for the rest.
 
         Text written while an event is being sent goes directly to the real stream.
         """

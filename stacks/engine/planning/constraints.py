@@ -74,7 +74,7 @@ def format_property_problem(registration: Registration, subject: str, reason: st
 def _format_check_failure(
     registration: Registration, news: PropertyMap, failure: PropertyFailure
 ) -> str:
-    """Format the provider's complaint about an input, with a plain value that is not secret.
+    """Format the provider's complaint about an input, with a plain and not secret value.
 
     Secrets, lists and objects are not shown.
     """
@@ -211,7 +211,7 @@ class PlanConstraint:
                     )
 
     def check_declared(self, declaration: Registration | Read) -> None:
-        """Raise PlanExceeded if a declaration of a real run differs from the plan, or is not in it.
+        """Raise PlanExceeded if a declaration of a real run is missing in the plan or differs.
 
         Parts unknown when the plan was made, and outputs of the stack, are not compared.
         """
@@ -246,7 +246,7 @@ class PlanConstraint:
             raise _build_exceeded_error("; ".join(messages))
 
     def _find_unplanned_effects(self, urn: str, effects: Collection[str]) -> Iterator[str]:
-        """Yield a message for each effect on the resource that the saved plan does not allow.
+        """Yield a message for each effect on the resource without permission by the saved plan.
 
         A planned "replace" also allows "update", and a planned "delete" also allows "forget".
         """
@@ -301,7 +301,7 @@ def _select_known_parts(
 
 
 def _build_exceeded_error(message: str) -> PlanExceeded:
-    """Build the error of a run that would do more than the saved plan allows."""
+    """Build the error of a run about to do more than the saved plan allows."""
     return PlanExceeded(f"{message}; gpuform did not apply it", hint=NEW_PLAN_HINT)
 
 
@@ -406,7 +406,7 @@ class SelectionNotes:
 
 
 def _join_names(texts: Iterable[str]) -> str:
-    """Join the texts with commas; after `_MAX_LISTED` only their number follows."""
+    """Join the texts with commas; after `_MAX_LISTED` texts, only the number of others follows."""
     texts = list(texts)
     hidden_count = len(texts) - _MAX_LISTED
     return ", ".join(texts[:_MAX_LISTED]) + (

@@ -136,7 +136,7 @@ class EventBus:
         self._redactor = Redactor(secrets)
 
     def emit(self, event: Event) -> None:
-        """Send the event to all listeners, one event at a time, with secrets masked in its text.
+        """Send the event to all listeners, one event at a time, with secrets masked in every text.
 
         Secrets in the exception of an event are masked in place. Debug messages are dropped unless
         `debug` is set; errors get their source line.
@@ -355,7 +355,7 @@ def _compare_properties(
 def _build_property_changes(
     fields: Sequence[FieldChange], old: ResourceState | None, new: ResourceState | None
 ) -> Iterator[PropertyChange]:
-    """Convert changes; a property with a secret in one of the states makes its change secret."""
+    """Convert changes; a change is secret if the property contains a secret in either state."""
     for change in fields:
         root = property_paths.get_root(change.path)
         holders = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
@@ -365,15 +365,16 @@ def _build_property_changes(
 
 
 def _to_plan_value(value: Any) -> Any:
-    """Return the value as plans have it: secrets unwrapped, unknown ones as PLAN_UNKNOWN.
+    """Return the value in the form of plans: secrets unwrapped, unknown values as PLAN_UNKNOWN.
 
-    A float without a fraction becomes an int, an asset or any other object its `repr`.
+    secrets unwrapped, unknown ones as PLAN_UNKNOWN. A float without a fraction becomes an int, an
+    asset or any other object its `repr`.
     """
     return convert_leaves(values.unwrap_secrets(value), _to_plan_leaf)
 
 
 def _to_plan_leaf(leaf: Any) -> Any:
-    """Return a value that is neither an object nor a list as plans have it."""
+    """Return a value other than an object or list in the form of plans."""
     if isinstance(leaf, values.Unknown):
         return PLAN_UNKNOWN
     # Numbers are doubles in Pulumi's protocol: 1.0 is the 1 of the program.

@@ -111,7 +111,10 @@ class OldEntries:
         return list_alias_urns(urn_parts, aliases, self._used_aliases)
 
     def _record_alias(self, alias: str, declaration: Registration | Read) -> None:
-        """Record that the declaration renames the entry. Raises EngineError if it is used."""
+        """Record that the declaration renames the entry.
+
+        Raises EngineError if the alias is in use. Raises EngineError if it is used.
+        """
         owner_urn = alias if alias in self.declared else self.new_urns.get(alias)
         if owner_urn is not None:
             raise EngineError(
@@ -200,7 +203,7 @@ class OwnedObjects:
             )
 
     def _load_owners(self) -> None:
-        """Read the owners of all existing objects, once; an object that is only read has none.
+        """Read the owners of all existing objects, once; an object only read has no owner.
 
         A real run also claims the imports: no other stack imports until its end.
 
@@ -235,7 +238,7 @@ class OwnedObjects:
                 self._owners.setdefault(key, owner)
 
     def _list_part_keys(self, entry: ResourceState) -> list[_ObjectKey]:
-        """Return the keys of the object's parts; none for a type that is not gpuform's."""
+        """Return the keys of the object's parts; none for a type of another package."""
         if not is_own(entry.type):
             # Finding the parts of a foreign type would unpickle the provider of another program.
             return []
@@ -380,7 +383,7 @@ class DependentReplacements:
     def find_incomparable_roots(
         self, roots: Iterable[ResourceState], spared: Collection[str]
     ) -> Iterator[tuple[str, EngineError]]:
-        """Yield URN and error of each root with a dependent that its provider cannot compare.
+        """Yield URN and error of each root with a dependent the provider cannot compare.
 
         Asks the providers which dependents would be replaced together with each root; dependents in
         `spared` are left out. If each replaced resource depends on only one other, the answer for a
@@ -398,7 +401,7 @@ class DependentReplacements:
     def _find_replaced(
         self, root: ResourceState, spared: Collection[str]
     ) -> tuple[list[DependentReplacement], set[str]]:
-        """Return the dependents of `root` to replace, and all replaced URNs if they form a tree.
+        """Return the dependents of `root` to replace, and all replaced URNs if these form a tree.
 
         In a tree each visited entry depends on one replaced resource only; otherwise the set is
         empty.

@@ -151,7 +151,7 @@ class StepGenerator:
     def _match_registration(
         self, registration: Registration
     ) -> tuple[Registration, ResourceState | None]:
-        """Return the registration with inherited options, and its old entry if there is one.
+        """Return the registration with inherited options, and the old entry or None.
 
         Raises EngineError as `OldEntries.match_entry`.
         """
@@ -233,17 +233,23 @@ class StepGenerator:
 
     @property
     def declared_urns(self) -> set[str]:
-        """URNs that the program declares, and the old URNs that its aliases matched."""
+        """URNs declared by the program, and the old URNs matched by aliases."""
         return {*self._old_entries.declared, *self._old_entries.new_urns}
 
     @property
     def undeletable_urns(self) -> set[str]:
-        """URNs that the delete phase must not delete: declared resources and their dependencies."""
+        """URNs excluded from the delete phase: declared resources and their dependencies.
+
+        declared resources and their dependencies.
+        """
         return self.declared_urns | self._needed_urns
 
     @property
     def _planned_urns(self) -> set[str]:
-        """URNs of entries that this run has planned: no dependents of others any more."""
+        """URNs of entries planned in this run, no longer treated as dependents of others.
+
+        no dependents of others any more.
+        """
         return {*self._handled_urns, *self._dependent_keys}
 
     def compare_dependents(self, targets: Collection[str]) -> None:
@@ -328,7 +334,7 @@ class StepGenerator:
     def _check_inputs(
         self, registration: Registration, old: ResourceState | None, provider: str, *, fresh: bool
     ) -> tuple[PropertyMap, PropertyMap]:
-        """Return the checked inputs to keep, and those to compare with the old inputs.
+        """Return the checked inputs to keep, and the inputs to compare with the old inputs.
 
         The two differ only for a component: its inputs are not checked, and the declared ones are
         kept. With `fresh`, and for an object that was only read so far, old inputs and
@@ -360,7 +366,7 @@ class StepGenerator:
     def _keep_untargeted(
         self, declared: Registration | Read, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        """Return a step that keeps the entry of a resource outside the targets.
+        """Return a step to keep the entry of a resource outside the targets.
 
         A resource without an entry, or with an entry that a replacement deletes, is skipped: the
         run does not create it.
@@ -384,7 +390,7 @@ class StepGenerator:
             ]
 
     def _refuse_missing_dependencies(self, steps: Sequence[Step]) -> None:
-        """Refuse steps that depend on a new resource which this run does not create.
+        """Refuse steps with a dependency on a new resource skipped by this run.
 
         The run skips a resource without an entry in the state if the resource is not among the
         targets, or is excluded. Raises EngineError in a real run. A preview reports the error once
@@ -426,7 +432,7 @@ class StepGenerator:
         return "is not among the targets" if self.selection.targets else "is excluded"
 
     def _find_cycle(self, old: ResourceState | None, goal: ResourceState) -> str:
-        """Return the URN of a dependency of `goal` that itself depends on `goal`, or "".
+        """Return the URN of a dependency of `goal` which depends on `goal`, too, or "".
 
         Returns "" also if no kept entry depends on `old`: then there can be no cycle.
         """
@@ -473,7 +479,7 @@ class StepGenerator:
     def _plan_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> list[Step]:
-        """Return the steps that replace the old object.
+        """Return the steps to replace the old object.
 
         By default the new object is created first: no deletion is among the steps, because the run
         deletes the old object at its end. The old object is deleted first if the option
@@ -507,7 +513,7 @@ class StepGenerator:
     def _refuse_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> None:
-        """Raise EngineError if the resource has an `import_` id, or if it is and stays protected.
+        """Raise EngineError if the resource has an `import_` id, or is and stays protected.
 
         A preview reports a protected resource instead, and continues. If the old object is deleted
         already, its protection does not count.
@@ -622,14 +628,14 @@ def build_same_step(old: ResourceState) -> Step:
 
 
 def _build_refresh_step(old: ResourceState) -> Step:
-    """Build the step that reads the entry's object and updates the entry."""
+    """Build the step to read the entry's object and update the entry."""
     return Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
 
 
 def _build_replaced_deletion(
     old: ResourceState, keys: Sequence[str] = (), *, ends_with_other: bool = False
 ) -> Step:
-    """Build the step that deletes the replaced object; `keys` are the inputs that caused this.
+    """Build the step to delete a replaced object; `keys` are the inputs behind the replacement.
 
     With `ends_with_other` (the object ends with another object) or `retain_on_delete` the object is
     only forgotten. An entry already marked for deletion gets a plain DELETE.

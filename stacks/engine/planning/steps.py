@@ -306,7 +306,7 @@ def find_forced_replacement(
 
 
 def build_replacement_diff(keys: Sequence[str], reason: PlanReason) -> Diff:
-    """Build a diff that replaces the resource because of `keys`, by default create first."""
+    """Build a diff which replaces the resource because of `keys`, by default create first."""
     return Diff(changes=True, replaces=keys, delete_before_replace=False, reason=reason)
 
 

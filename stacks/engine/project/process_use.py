@@ -34,7 +34,7 @@ _belongs_to_run: ContextVar[bool] = ContextVar("gpuform_belongs_to_run", default
 
 @contextmanager
 def mark_as_run() -> Iterator[None]:
-    """Mark the code of the context as part of a run, for whose end that code cannot wait."""
+    """Mark the code of the context as part of a run, so as never to wait for the end of the run."""
     token = _belongs_to_run.set(True)
     try:
         yield
@@ -64,13 +64,13 @@ class _ProcessUse:
         self._sharing = 0
 
     def read_environ(self) -> Mapping[str, str]:
-        """Return the variables of this process, without those of a run that owns the process."""
+        """Return the variables of this process, without changes by a run which owns the process."""
         with self._changed:
             return dict(os.environ) if self._own_environ is None else self._own_environ
 
     @contextmanager
     def own(self, environ: Mapping[str, str], is_cancelled: Callable[[], bool]) -> Iterator[None]:
-        """Own the process, once no other run uses it, with `environ` as its environment.
+        """Own the process with `environ` as its environment, once no other run uses the process.
 
         Raises:
             EngineError: a run that uses the process waits for this code.
@@ -92,7 +92,7 @@ class _ProcessUse:
 
     @contextmanager
     def share(self, folder: Path, is_cancelled: Callable[[], bool]) -> Iterator[bool]:
-        """Share the process, with `folder` as working folder; yield True for the first run in it.
+        """Share the process, with `folder` as working folder; yield True for the first run there.
 
         The runs must not execute code of a project. Errors are those of `own`.
         """
@@ -224,7 +224,7 @@ class _LoggerState:
         return cls(handlers=tuple(silent))
 
     def apply_to(self, logger: logging.Logger) -> None:
-        """Restore the settings, handlers and filters of a logger, unless they are unchanged."""
+        """Restore the settings, handlers and filters of a logger after a run, if changed."""
         if _LoggerState.from_logger(logger) != self:
             logger.setLevel(self.level)
             logger.propagate, logger.disabled = self.propagate, self.disabled
@@ -232,14 +232,14 @@ class _LoggerState:
 
 
 def _list_loggers() -> list[logging.Logger]:
-    """Return the root logger and all named loggers that exist."""
+    """Return the root logger and all existing named loggers."""
     named = list(logging.root.manager.loggerDict.values())
     return [logging.root, *(entry for entry in named if isinstance(entry, logging.Logger))]
 
 
 @contextmanager
 def _restore_logging() -> Iterator[None]:
-    """Restore all loggers after the context; those created in the context are reset."""
+    """Restore all loggers after the context; loggers created in the context are reset."""
     before = {logger: _LoggerState.from_logger(logger) for logger in _list_loggers()}
     try:
         yield
@@ -340,7 +340,7 @@ def _isolate_modules(folder: Path) -> Iterator[None]:
 
 
 def _remove_modules(names: Iterable[str]) -> None:
-    """Remove modules from `sys.modules`, so that the next import runs them again."""
+    """Remove modules from `sys.modules`, to be run again by the next import."""
     for name in list(names):
         del sys.modules[name]
 
@@ -376,5 +376,5 @@ def _is_installed(path: str) -> bool:
 
 
 def _to_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the prefix that all paths inside a folder begin with, for each folder."""
+    """Return for each folder the common prefix of all paths inside the folder."""
     return tuple(folder.rstrip(os.sep) + os.sep for folder in folders)

@@ -39,7 +39,7 @@ _PROVIDED = {"secretsprovider": "url", "encryptedkey": "encryptedkey", "encrypti
 
 
 def format_set_command(key: str, *, secret: bool) -> str:
-    """Return the command that sets a configuration key.
+    """Return the command to set a configuration key.
 
     A secret is asked for: on the command line, it would be in the shell's history.
     """
@@ -90,7 +90,7 @@ class StackSettings:
 
     @property
     def config(self) -> dict[str, Json]:
-        """The values that this file sets, by full key; scalars are texts, secrets `{secure:}`."""
+        """The values set in this file, by full key; scalars are texts, secrets `{secure:}`."""
         return dict(self._config)
 
     def set_secrets_provider(self, provider: SecretsProvider) -> None:
@@ -200,7 +200,7 @@ class StackSettings:
         return {key: Secret(value) if key in secret else value for key, value in texts.items()}
 
     def _iterate_effective(self) -> Iterator[tuple[str, Json, ConfigDefault]]:
-        """Yield each key with its value here or the default, and its declaration in Pulumi.yaml.
+        """Yield each key with the value here or the default, and the declaration in Pulumi.yaml.
 
         The declaration is empty for an undeclared key. Raises ProjectError for a key without a
         value.
@@ -426,7 +426,10 @@ def remove_value_at(value: Json, path: Sequence[str | int], at: str) -> Json:
 
 
 def _reject_secure_lookalike(changed: dict[str, Json], at: str) -> None:
-    """Reject an object with only the key `secure` and a text as its value: an encrypted text."""
+    """Reject an object with the single key `secure` and a text value: an encrypted value's form.
+
+    an encrypted text.
+    """
     if changed.keys() == {SECURE} and isinstance(changed[SECURE], str):
         raise EngineError(
             f"{at} cannot have `{SECURE}` as its only key, which is reserved for encrypted values"

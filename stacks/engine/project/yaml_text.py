@@ -181,7 +181,7 @@ def remove_entry(text: str, path: Sequence[str], file_label: str) -> str:
 
 
 def _verify_edit(edited: str, expected: Json, file_label: str) -> str:
-    """Return the edited text or, if its content is not as expected, a rewritten document.
+    """Return the edited text or, if the content is not as expected, a rewritten document.
 
     A rewritten document has lost its comments.
     """
@@ -207,7 +207,7 @@ def _set_in_document(document: Json, path: Sequence[str], value: Json) -> None:
 
 
 def _remove_from_document(document: Json, path: Sequence[str]) -> None:
-    """Remove the key at the end of the path, in place; nothing if there is no object around it."""
+    """Remove the key at the end of the path, in place; nothing without an object around the key."""
     for key in path[:-1]:
         document = document[key] if isinstance(document, dict) else None
     if isinstance(document, dict):

@@ -64,7 +64,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
 
 
 def _load_credentials(environ: Mapping[str, str]) -> Any:
-    """Load the credentials that `open_key` names; Google's errors pass through."""
+    """Load the credentials listed at `open_key`; Google's errors pass through."""
     if credentials_json := environ.get("GOOGLE_CREDENTIALS"):
         return google.auth.load_credentials_from_dict(json.loads(credentials_json), scopes=_SCOPES)[
             0

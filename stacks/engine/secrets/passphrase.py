@@ -60,7 +60,7 @@ class SecretsManager(ABC):
     @property
     @abstractmethod
     def provider(self) -> SecretsProvider:
-        """The secrets provider as the checkpoint stores it."""
+        """The secrets provider in the form of a checkpoint."""
 
     @abstractmethod
     def get_key(self) -> bytes:
@@ -132,7 +132,7 @@ class PassphraseCrypter(SecretsManager):
 
     @property
     def provider(self) -> SecretsProvider:
-        """The secrets provider as the checkpoint stores it."""
+        """The secrets provider in the form of a checkpoint."""
         return SecretsProvider(PASSPHRASE_PROVIDER, {"salt": self.salt_state})
 
     def get_key(self) -> bytes:

@@ -43,7 +43,7 @@ def is_passphrase(provider: str) -> bool:
 def create_stored_crypter(
     provider: SecretsProvider, passphrase: Callable[[], str]
 ) -> SecretsManager:
-    """Create the crypter for the secrets provider that a checkpoint names.
+    """Create the crypter for the secrets provider named in a checkpoint.
 
     Creating a crypter does not need the key yet: a wrong passphrase, or a key service that does not
     answer, raises only when the key is first needed.
@@ -176,7 +176,7 @@ def get_state_crypter(
 
 
 def _build_unusable_error(provider: str) -> SecretsError:
-    """Build the error of a secrets provider that gpuform does not support."""
+    """Build the error for a secrets provider without support in gpuform."""
     return SecretsError(
         f"gpuform does not support the secrets provider {provider!r}; it supports passphrase, "
         "awskms://, azurekeyvault://, gcpkms:// and hashivault://",
@@ -224,7 +224,7 @@ class CloudCrypter(SecretsManager):
 
     @property
     def provider(self) -> SecretsProvider:
-        """The secrets provider as the checkpoint stores it."""
+        """The secrets provider in the form of a checkpoint."""
         state = {"url": self._url, "encryptedkey": self._encrypted}
         return SecretsProvider(CLOUD_PROVIDER, {**state})
 

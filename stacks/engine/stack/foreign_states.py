@@ -70,7 +70,7 @@ class ForeignStack:
     def open(
         cls, backend: Backend, project: str, name: str, passphrase: Callable[[], str]
     ) -> "ForeignStack":
-        """Open a stack of another project; the caller holds its lock.
+        """Open a stack of another project; the caller holds the stack's lock.
 
         Raises:
             WrongPassphrase: the passphrase does not fit.
@@ -247,7 +247,10 @@ class StackImport:
     def _decode_snapshot(
         self, checkpoint: Checkpoint, crypter: SecretsManager, file_label: str
     ) -> Snapshot:
-        """Decode the checkpoint's state with its own or the stack's key. Raises EngineError."""
+        """Decode the checkpoint's state with the checkpoint's or the stack's key.
+
+        Raises EngineError. Raises EngineError.
+        """
         reader = get_state_crypter(checkpoint.secrets_provider, crypter, self.passphrase)
         try:
             return Snapshot.from_json(checkpoint, reader)
@@ -282,7 +285,7 @@ class StackImport:
             self.warn(f"warning: {fault}")
 
     def _write(self, data: bytes) -> None:
-        """Write the checkpoint; an unusable present state is kept beside it, with a warning.
+        """Write the checkpoint; an unusable present state becomes a backup, with a warning.
 
         The journal of an interrupted run is applied to the present state first, which becomes the
         `.bak` file; the journal of an unusable state is set aside.
@@ -374,7 +377,7 @@ def _join_journal(
 def _reject_lost_objects(
     backend: Backend, project: str, stack: str, unsaved_segments: list[UnsavedSegment], path: Path
 ) -> None:
-    """Raise JournalError if the stored state lacks an object that the unsaved segments record.
+    """Raise JournalError if the stored state lacks an object recorded in the unsaved segments.
 
     `path` is the local file of the segments, which the message names.
     """
@@ -391,7 +394,7 @@ def _reject_lost_objects(
 
 
 def _apply_journal(backend: Backend, project: str, stack: str, log: ReadableLog) -> SealedState:
-    """Write the journal's changes into the checkpoint, and return the state with them.
+    """Write the journal's changes into the checkpoint, and return the resulting state.
 
     Raises EngineError without such a stack, or if the result breaks an integrity rule.
     """

@@ -238,7 +238,7 @@ def migrate_stack(
     target: Backend,
     timeout: LockTimeout | None = None,
 ) -> tuple[str, int]:
-    """Move a stack to another backend and select it there; complete a move that was killed.
+    """Move a stack to another backend and select the stack there; complete a killed move.
 
     Holds the stack's lock in both places. Changes of an interrupted run's journal are written into
     the checkpoint first; no passphrase is needed.
@@ -287,7 +287,7 @@ def migrate_stack(
 
 
 def build_lasting_url(backend: Backend) -> str:
-    """Return the backend's URL, for a folder with its absolute path.
+    """Return the backend's URL; for a folder, with the absolute path.
 
     Without user, password and query: markers and messages must not contain keys.
     """
@@ -343,7 +343,7 @@ class _Move:
             raise EngineError(f"stack '{self.stack}' is already in {self.target.url}")
 
     def copy_files(self) -> int:
-        """Copy all files to the target, the checkpoint last, and return their number.
+        """Copy all files to the target, the checkpoint last, and return the number of files.
 
         Raises EngineError if the target has a stack of this name, or returns other bytes than were
         written.
@@ -380,7 +380,7 @@ class _Move:
             self.source.storage.delete(*group, *(f"{name}.attrs" for name in group))
 
     def _prepare_target(self, names: set[str]) -> None:
-        """Mark the target as incomplete, and remove what a killed move has left there.
+        """Mark the target as incomplete, and remove the leftovers of a killed move.
 
         `names` are the source's files. Raises EngineError if the target has a stack of this name.
         """
@@ -423,7 +423,7 @@ class _Move:
         return pointer not in (None, self.target_url)
 
     def _copy_file(self, name: str) -> None:
-        """Copy a file to the target, and compare the bytes after reading them back."""
+        """Copy a file to the target, read the copy back, and compare the bytes."""
         blob = self.source.storage.read(name)
         if blob is None:
             raise BackendError(f"{self.source.storage.locate(name)} was removed meanwhile")
@@ -439,7 +439,7 @@ class _Move:
             )
 
     def _list_files(self, storage: Storage) -> tuple[list[str], list[str]]:
-        """Return the names of the stack's checkpoints, the newest last, and of its other files."""
+        """Return the names of the stack's checkpoints, the newest last, and of all other files."""
         beside = layout.build_name("stacks", self.project)
         stem = f"{beside}/{self.stack}"
         own_stem = layout.build_own_name(self.project, self.stack, "")

@@ -171,7 +171,7 @@ def _decode_change(data: bytes, where: str) -> tuple[_Replacement, _Replacement]
 
 
 def _build_unusable_error(where: str, why: str) -> EngineError:
-    """Build the error of a change's record, stored at `where`, that cannot be used."""
+    """Build the error for an unusable record of a secrets change, stored at `where`."""
     return EngineError(
         f"{where}, the record of an interrupted change of the secrets provider, cannot be used: "
         f"{why}",

@@ -153,7 +153,7 @@ class Stack:
         return None if data is None else load_checkpoint(data)
 
     def get_intents(self) -> Intents:
-        """Return the intents of creates, of earlier runs and of this one."""
+        """Return the intents (records of creates) of this run and of earlier runs."""
         if self._intents is None:
             self._intents = open_intents(self.backend, self.project.name, self.name)
         return self._intents
@@ -343,7 +343,7 @@ class Workspace:
         timeout: LockTimeout | None = None,
         recover: Callable[[StackLock], None] = lambda _lock: None,
     ) -> None:
-        """Remove a stack with settings, history, records and selection, under its lock.
+        """Remove a stack with settings, history, records and selection, under the stack's lock.
 
         Without `force`, `recover` is called first, under the stack's lock, and recovers the objects
         of interrupted runs into the state. Providers and components do not count as resources.
@@ -439,7 +439,7 @@ class Workspace:
     def _store_recovered(
         self, name: str, recovered: RecoveredState, crypter: SecretsManager
     ) -> bytes | None:
-        """Write a state with the changes of its journal, remove the journal, and return the state.
+        """Write a state with the changes of the journal, remove the journal, and return the state.
 
         Returns None without changes.
         """

@@ -186,7 +186,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _build_unreadable_error(path: Path, why: str) -> EngineError:
-    """Build the error of a file with the selected stack that cannot be read."""
+    """Build the error for an unreadable file with the selected stack."""
     return EngineError(
         f"cannot read the selected stack from {path}: {why}",
         hint="Pass the stack with --stack NAME or PULUMI_STACK. The file contains only the "

@@ -272,7 +272,7 @@ def _build_manifest_and_secrets_provider(snapshot: Snapshot) -> dict[str, Json]:
 
 
 def _find_features(snapshot: Snapshot) -> list[Json]:
-    """Return the sorted features of the checkpoint format that the state needs."""
+    """Return the sorted features of the checkpoint format needed by the state."""
     entries = [*snapshot.resources, *(o.resource for o in snapshot.pending_operations)]
     features: set[str] = set().union(*map(find_required_features, entries))
     features.update(feature for key, feature in _PASSED_THROUGH.items() if key in snapshot.extra)
@@ -312,7 +312,7 @@ def load_checkpoint(data: bytes) -> Checkpoint:
 
 
 def parse_checkpoint(document: Any) -> Checkpoint:
-    """Validate a parsed file, without the entries in it, and return the checkpoint.
+    """Validate a parsed file, without the entries inside, and return the checkpoint.
 
     A stack without any update may have no `latest`: the Pulumi CLI leaves that part out and never
     writes it as null.

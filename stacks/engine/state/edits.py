@@ -234,7 +234,7 @@ def _reject_invalid_urns(names: Collection[str]) -> None:
 
 
 def _format_urn_lines(entries: Collection[ResourceState]) -> str:
-    """Return each entry's URN on an indented line of its own, after a line break."""
+    """Return each entry's URN on a separate indented line, after a line break."""
     return "".join(f"\n  {entry.urn}" for entry in entries)
 
 
@@ -314,7 +314,7 @@ def _find_entry_violations(index: int, state: ResourceState) -> Iterator[str]:
 
 
 def _list_references(state: ResourceState) -> Iterator[tuple[str, str]]:
-    """Yield role and URN of each reference of the entry to another one, except its provider."""
+    """Yield role and URN of each reference to another entry, except the provider."""
     if state.parent:
         yield "parent", state.parent
     for urn in state.dependencies:
@@ -374,7 +374,7 @@ def repair(snapshot: Snapshot) -> StateRepair:
 
 
 def _find_misplaced_entries(entries: Sequence[ResourceState]) -> Iterator[str]:
-    """Yield the URN of each entry that stands before one of its dependencies."""
+    """Yield the URN of each entry listed before a dependency."""
     first_index_by_urn = {entry.urn: index for index, entry in reversed([*enumerate(entries)])}
     for position, entry in enumerate(entries):
         if any(
@@ -423,7 +423,7 @@ def _sort_by_dependencies(entries: Sequence[ResourceState]) -> list[ResourceStat
 
 
 def _build_cycle_error(names: Sequence[str]) -> NotRepairable:
-    """Build the error for a cycle of the resources with these URNs."""
+    """Build the error for a cycle of resources, named by URN."""
     return NotRepairable(
         "the state cannot be repaired: these resources depend on each other in a cycle:\n  "
         + "\n  ".join(names),

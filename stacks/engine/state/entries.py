@@ -230,7 +230,7 @@ class Entries:
         return names
 
     def _discard(self, old: ResourceState) -> None:
-        """Remove the entry, and its mark as waiting for a replacement."""
+        """Remove the entry, also from the entries waiting for a replacement."""
         number = self.get_number(old)
         if self._done.pop(number, None) is None:
             self._old.pop(number, None)

@@ -309,7 +309,7 @@ class Selection:
 
     @property
     def is_limited(self) -> bool:
-        """True if the run leaves some resources as they are."""
+        """Return True if the run's selection leaves some resources unchanged."""
         return bool(self.targets) or bool(self.excludes)
 
     def find_unmatched_errors(
@@ -332,7 +332,7 @@ class Selection:
             raise NothingSelected(message, "\n".join(hints), texts)
 
     def iterate_flags(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield each flag of the command for selections, with its patterns or none.
+        """Yield each flag of the command for selections, with the flag's patterns or none.
 
         A pattern that is both a target and to be replaced belongs to --target-replace.
         """
@@ -372,7 +372,7 @@ class SelectedResources:
     _met: set[str] = field(default_factory=set)
 
     def includes(self, resource: ResourceState) -> bool:
-        """Return True if the run may change `resource`, and remember a match for its dependents.
+        """Return True if the run may change `resource`, and remember a match for the dependents.
 
         Call in dependency order: a dependent is recognized only after its dependencies.
         """

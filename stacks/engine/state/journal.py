@@ -246,7 +246,7 @@ def _match_checkpoint(
 
 
 def _summarize_orphan(location: str, records: _Records, crypter: Crypter) -> OrphanedJournal:
-    """Return the objects that the records created after the last checkpoint known to be written.
+    """Return the objects created by the records after the last surely written checkpoint.
 
     Unfinished creates, components and providers come from all records. `is_sure` is False in the
     result if nobody knows whether a last, announced checkpoint was written.
@@ -284,7 +284,7 @@ class _JournalObjects:
     _ids: dict[int, str] = field(default_factory=dict)
 
     def add_record(self, record: Mapping[str, Any]) -> None:
-        """Note the objects that the record creates or removes, and unfinished creates."""
+        """Note the objects created or removed by the record, and unfinished creates."""
         op = record["op"]
         if op == "begin":
             operation = _decode_record(self.where, _decode_operation, record, self.crypter)
@@ -340,7 +340,7 @@ def _decode_record(
 
 
 def find_objects(log: ReadableLog) -> list[tuple[str, str]]:
-    """Return URN and id of each object that a journal records, even if deleted later.
+    """Return URN and id of each object recorded in a journal, even if deleted later.
 
     Unreadable lines are skipped.
     """
@@ -429,7 +429,7 @@ def _set_outputs(entries: Entries, record: Mapping[str, Any], crypter: Crypter) 
 
 
 def _get_old(entries: Entries, record: Mapping[str, Any]) -> ResourceState:
-    """Return the entry that a journal record changes, found by the number in `old`."""
+    """Return the entry changed by a journal record, found by the number in `old`."""
     return entries.get_entry(_get_number(record, "old"))
 
 

@@ -149,7 +149,7 @@ class FileLog:
         self.path.unlink(missing_ok=True)
 
     def set_aside(self) -> str | None:
-        """Rename the file and return its new path, or None without a file."""
+        """Rename the file and return the new path, or None without a file."""
         if not self.path.exists():
             return None
         backup_path = self.path.with_name(f"{self.path.name}.{time.time_ns()}")

@@ -247,7 +247,10 @@ def decode_resource(
 
 
 def _check_kind(name: str, value: Any, kind: type) -> Any:
-    """Return the value if it has the type, texts in it too. Raises TypeError."""
+    """Return the value if of the type `kind`, also the texts inside.
+
+    Raises TypeError. Raises TypeError.
+    """
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {value!r}")
     if isinstance(value, list):

@@ -131,7 +131,7 @@ class SnapshotManager:
         self._wait_logged(change)
 
     def record_replacement(self, old: ResourceState, new: ResourceState) -> None:
-        """Record `new` as the entry for the object of `old`, and wait until it is logged.
+        """Record `new` as the entry for the object of `old`, and wait for the journal's write.
 
         The wait also ends when a write has failed. Unchanged secrets keep their ciphertext. An
         unchanged entry is logged with the next change.
@@ -283,7 +283,7 @@ class SnapshotManager:
     def _build_snapshot(
         self, resources: list[ResourceState], pending: list[PendingOperation]
     ) -> Snapshot:
-        """Return the state with these entries and pending operations, and a new manifest."""
+        """Return the state with `resources` and pending operations, and a new manifest."""
         return replace(
             self.base, resources=resources, pending_operations=pending, manifest=Manifest()
         )
@@ -355,7 +355,7 @@ class SnapshotManager:
         return cached[1]
 
     def _encode_resource(self, resource: ResourceState) -> bytes:
-        """Return the entry as encoded JSON, which is cached for the same outputs."""
+        """Return the entry as encoded JSON, cached until a component gets other outputs."""
         # The program may register other outputs of a component later: the cached JSON is valid for
         # these outputs only.
         outputs = resource.outputs

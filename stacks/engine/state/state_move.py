@@ -171,7 +171,7 @@ def _reject_immovable_entries(source: Snapshot, chosen: Collection[str]) -> None
 def _split_off(
     entries: Sequence[ResourceState], chosen: Collection[str]
 ) -> tuple[list[ResourceState], list[DroppedReference]]:
-    """Return the entries that stay, without references to moved ones, and these references."""
+    """Return the entries to stay, without references to moved entries, and the references."""
     remaining_entries, dropped = [], []
     for entry in entries:
         if entry.urn not in chosen:
@@ -199,7 +199,7 @@ def _find_or_create_stack_resource(
 
 
 def _has_same_objects(there: Sequence[ResourceState], arriving: Sequence[ResourceState]) -> bool:
-    """Return True if the destination has all arriving entries, with the ids of their objects."""
+    """Return True if the destination has all arriving entries, with equal ids of objects."""
     existing_ids = {entry.urn: entry.id for entry in there if not entry.delete}
     return any(entry.id for entry in arriving) and all(
         existing_ids.get(entry.urn) == entry.id for entry in arriving

@@ -168,7 +168,7 @@ def _get_credentials_path(environ: Mapping[str, str]) -> Path:
 
 
 def _read_credentials(path: Path) -> dict[str, Any]:
-    """Return the file's content, empty without a file and for JSON that is not an object.
+    """Return the file's content; empty without a file and for JSON other than an object.
 
     Raises EngineError for an unreadable file.
     """

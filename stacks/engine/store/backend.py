@@ -38,7 +38,7 @@ _META = ".pulumi/meta.yaml"
 
 
 def get_backend_url(environ: Mapping[str, str], project: Project | None) -> str:
-    """Return the URL of the backend that holds the stacks.
+    """Return the URL of the backend for the stacks.
 
     It is the first URL that is set: PULUMI_BACKEND_URL, the URL in Pulumi.yaml, the URL chosen by
     `login`; else the user's home folder. A relative path in Pulumi.yaml starts at the project's
@@ -128,7 +128,7 @@ class Backend:
         return self._find_checkpoint_name(project, stack) is not None
 
     def reject_relocated(self, project: str, stack: str) -> None:
-        """Raise StackMoved if the stack moved away, or if its move here is not complete."""
+        """Raise StackMoved if the stack moved away, or if the move here is incomplete."""
         entries = self.storage.list_entries(layout.build_name("stacks", project))
         reject_relocated(self.storage, entries, project, stack)
 

@@ -70,7 +70,7 @@ class SealedState:
     fault: JournalError | None = None
 
     def describe_uncertainty(self, where: str) -> str:
-        """Describe objects of journals that may be missing in the snapshot, or return ""."""
+        """Describe objects of journals which may be missing in the snapshot, or return ""."""
         if self.fault is not None:
             return f"the last checkpoint is shown: {self.fault}"
         return describe_orphaned_journals(where, self.snapshot, self.orphaned_journals)
@@ -99,7 +99,7 @@ def read_sealed(
 def _find_sealed(
     backend: Backend, project: str, stack: str, log: ReadableLog | None = None
 ) -> SealedState | None:
-    """Read the state of a stack as `read_sealed`, or return None if there is no such stack."""
+    """Read the state of a stack in the way of `read_sealed`, or return None without a stack."""
     data = backend.read(project, stack)
     if data is None:
         return None
@@ -212,7 +212,7 @@ def _get_repair_hint(error: EngineError) -> str:
 
 
 def _get_backup_hint(backend: Backend, project: str, stack: str) -> str:
-    """Return the command to restore the last good backup, or say that there is none."""
+    """Return the command to restore the last good backup, or a message if there is none."""
     last_good_backup = find_last_good_backup(backend, project, stack)
     if last_good_backup is None:
         return "No usable earlier state found in a .bak file or in .pulumi/backups."
@@ -223,7 +223,7 @@ def _get_backup_hint(backend: Backend, project: str, stack: str) -> str:
 
 
 def _examine_backup(backend: Backend, entry: BlobEntry) -> Backup:
-    """Return the earlier state with its time, and its fault if it cannot be used."""
+    """Return the earlier state with the time, and with a fault if unusable."""
     stamp = _STAMP.search(entry.name.rpartition("/")[2])
     time = datetime.fromtimestamp(int(stamp[1]) / 1e9, UTC) if stamp else entry.modified
     where = backend.storage.locate(entry.name)
@@ -266,7 +266,7 @@ class OtherStacks:
         self._lock = backend.import_lock
 
     def find_owners(self, *, claim: bool) -> Owners:
-        """Return the objects that the other stacks of the backend own.
+        """Return the objects owned by the other stacks of the backend.
 
         With `claim`, also take the lock for imports: no other stack imports until `release`. Where
         the system has no locks, nothing is locked.
@@ -311,7 +311,7 @@ def find_owners(backend: Backend, excluded_stack: str = "") -> Owners:
 
 
 def _list_objects(backend: Backend, project: str, stack: str) -> list[ResourceState]:
-    """Return the entries of a stack's objects, including those in journals of interrupted runs.
+    """Return the entries of a stack's objects, including objects in journals of interrupted runs.
 
     External objects are left out; a stack that does not exist has none. Raises EngineError if state
     or journal cannot be read.

@@ -144,7 +144,7 @@ class Lease:
         return LockFile.read(self._name, where, blob.data if blob else None).describe()
 
     def _renew_until_released(self) -> None:
-        """Renew the lease regularly until its release; a failed renewal is tried again later."""
+        """Renew the lease regularly until the release; a failed renewal is repeated later."""
         while not self._ended.wait(self._seconds / _RENEWALS):
             # The next renewal tries again; `check` raises if the lease was lost meanwhile.
             with contextlib.suppress(EngineError):
@@ -181,7 +181,7 @@ class Lease:
         return passed > self._seconds * share
 
     def _is_free(self, blob: Blob) -> bool:
-        """Return True if the lease was released, or has not been renewed for its duration."""
+        """Return True if the lease was released, or was not renewed for the lease's duration."""
         document = _parse_document(blob)
         if document.get("released"):
             return True
@@ -286,7 +286,7 @@ class UnsavedFile:
 
     @property
     def advice(self) -> str:
-        """Return a message with the file's path and the command that stores the file's changes."""
+        """Return a message with the file's path and the command to store the file's changes."""
         return (
             f"The later changes of this run are saved in {self.path}: when the store answers "
             "again, run `gpuform state recover`."
@@ -406,7 +406,7 @@ class SegmentLog:
         return segments
 
     def append(self, data: bytes) -> None:
-        """Append lines as the next segment, or to the local file if the store refuses them.
+        """Append lines as the next segment, or to the local file if the store refuses the segment.
 
         After a first refusal all later lines go to the local file.
 
@@ -456,7 +456,7 @@ class SegmentLog:
         self._storage.delete(*names)
 
     def set_aside(self) -> str | None:
-        """Move the segments to another name and return its location, or None without segments.
+        """Move the segments to another name and return the new location, or None without segments.
 
         The local file stays.
         """

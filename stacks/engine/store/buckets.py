@@ -134,7 +134,7 @@ class Objects:
         return True
 
     def delete(self, *names: str) -> None:
-        """Delete the objects that exist. Raises StorageFailed."""
+        """Delete the objects, as far as they exist. Raises StorageFailed. Raises StorageFailed."""
         try:
             if names:
                 # Not every store supports the request that deletes several objects.
@@ -172,7 +172,7 @@ class Objects:
         return where.removeprefix(prefix) if where.startswith(prefix) else None
 
     def create_exclusion(self, name: str) -> Exclusion:
-        """Create the lease that locks `name`, not yet taken."""
+        """Create the lease for `name`, not yet taken."""
         return Lease(self, name, self._environ)
 
     def open_log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
@@ -201,7 +201,7 @@ class Objects:
         ) from error
 
     def _reject_missing_bucket(self, error: Exception) -> None:
-        """Raise StorageFailed if the error says that the bucket itself does not exist."""
+        """Raise StorageFailed if the error shows a missing bucket."""
         if any(sign in str(error) for sign in _MISSING_BUCKET):
             raise StorageFailed(
                 f"the bucket of {self._display_url} does not exist", hint=_HINTS["NoSuchBucket"]

@@ -112,7 +112,7 @@ def reject_relocated(
 
 
 def build_moved_error(storage: Storage, project: str, stack: str, url: str) -> StackMoved:
-    """Build the error of a stack that moved to the backend `url`."""
+    """Build the error for a stack moved to the backend `url`."""
     pointer = storage.locate(build_marker_name(project, stack, MOVED))
     return StackMoved(
         f"stack '{stack}' moved to {url}",

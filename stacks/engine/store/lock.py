@@ -231,9 +231,9 @@ class StackLock:
             waited, pause = waited + pause, min(pause * 2, longest)
 
     def release(self) -> None:
-        """Release the lock if this process holds it. A forked child does not hold it.
+        """Release the lock if this process holds the lock; a forked child does not.
 
-        A failure is only a warning.
+        A forked child does not hold it. A failure is only a warning.
         """
         if self._owner != os.getpid():
             return
@@ -269,7 +269,7 @@ class StackLock:
         return f"{active_locks[0].who} is running on the stack" if active_locks else ""
 
     def cancel(self) -> None:
-        """Remove all locks of the stack, also those of other machines and of a running Pulumi CLI.
+        """Remove all locks of the stack, also locks of other machines and of a running Pulumi CLI.
 
         Raises:
             LockedError: a gpuform process works on the stack: one that holds gpuform's own lock or,
@@ -366,7 +366,7 @@ class StackLock:
                 )
 
     def _build_in_use_error(self, holders: Sequence[LockFile]) -> LockedError:
-        """Build the error of a stack that another gpuform process holds."""
+        """Build the error for a stack locked by another gpuform process."""
         holder = self._own.describe_holder()
         if holder:
             return LockedError(

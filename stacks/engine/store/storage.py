@@ -63,7 +63,7 @@ def decompress(data: bytes, where: str) -> bytes:
 
 
 def _build_damaged_error(where: str) -> DamagedFile:
-    """Build the error of a compressed file that is incomplete."""
+    """Build the error for an incomplete compressed file."""
     return DamagedFile(
         f"{where} is not a complete compressed file",
         hint="Restore it from the .bak file beside it or from .pulumi/backups.",
@@ -324,7 +324,7 @@ class ReadOnlyStorage:
         return self.storage.get_name(where)
 
     def create_exclusion(self, name: str) -> Exclusion:
-        """Create a lock that can describe its holder; `take` and `check` raise BackendError."""
+        """Create a lock with `describe_holder` alone; `take` and `check` raise BackendError."""
         return _ReadOnlyExclusion(
             self.storage.create_exclusion(name), lambda: self._raise_read_only(name)
         )
@@ -406,7 +406,7 @@ class _ReadOnlyLog:
         self.refuse()
 
     def close(self) -> str:
-        """Return the log's location, and leave the log as it is."""
+        """Return the log's location, and leave the log unchanged."""
         return self.log.where
 
     def remove(self) -> None:
