@@ -136,7 +136,8 @@ class ProjectGates:
 
     Attributes:
         gates: the gates.
-        directory: the folder with the price book.
+        directory: the folder with the price book; over all stacks of a git revision with gates on
+            cost also with the revision's files of projects and settings.
         program: the folder or file beside which Python and Rego rules stand.
         weakened: how the folder's gates are weaker than `gates`, as texts.
     """
@@ -202,9 +203,11 @@ def open_stacks_gates(
         if prefix is not None:
             revision_files.export_folder(prefix, base, STACKS_FILE, STACKS_FILE)
             gates = read_stacks_gates(base / STACKS_FILE)
-            # All projects are below this folder: only rules in code need more than the file.
+            # All projects are below this folder: only rules in code need all of it.
             if any(gate.rule in _CODE_RULES for gate in gates):
                 revision_files.export_folder(prefix, base, STACKS_FILE)
+            elif any(gate.rule in COST_RULES for gate in gates):
+                revision_files.export_projects(prefix, base)
         weakened = (
             *find_weakened_gates(gates, own_gates),
             *_find_changed_rules(gates, base, folder),
@@ -321,6 +324,13 @@ class _RevisionFiles:
                 hint=f"remove `export-ignore` for {required_file} from .gitattributes, and make it "
                 "no link",
             )
+
+    def export_projects(self, prefix: str, target: Path) -> None:
+        """Write stacks.yaml and the files of projects and settings below a folder to `target`."""
+        # A revision without any project has an invalid stacks.yaml, and git would match nothing.
+        if any(_is_project_file(name) for name in self._list_names("-r")):
+            paths = (STACKS_FILE, ":(glob)**/Pulumi*.y*ml")
+            self.export_folder(prefix, target, STACKS_FILE, *paths)
 
     def _list_names(self, *arguments: str) -> list[str]:
         """Return the paths of the revision's files."""

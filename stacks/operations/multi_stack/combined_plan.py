@@ -5,6 +5,7 @@ Multi-stack runs and reviews call this module.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from gpuform.providers import permissions
@@ -20,18 +21,27 @@ from gpuform.schemas.plan import (
 )
 from gpuform.schemas.rehearsal import Hazard, HazardKind, HazardOutcome, Rehearsal
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.stacks.engine.store import read_sealed
+from gpuform.stacks.document.diagnostics import Diagnostics, format_text
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.store import (
+    Backend,
+    StackMoved,
+    anchor_file_url,
+    get_configured_url,
+    read_sealed,
+)
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.gates.base_branch import (
     ProjectGates,
     open_project_gates,
     open_stacks_gates,
 )
-from gpuform.stacks.gates.evaluating import GateEvaluator
+from gpuform.stacks.gates.evaluating import GateEvaluator, allow_gates
 from gpuform.stacks.gates.rules import COST_RULES
-from gpuform.stacks.multi_stack import MultiStackWorkspace, WorkspaceStack
+from gpuform.stacks.multi_stack import MultiStackWorkspace, WorkspaceStack, find_workspace
 from gpuform.stacks.operations.opening.emulator import find_shared_store, serve_emulators
 from gpuform.stacks.pricing import PriceBook, compute_current_usage, price_usage, sum_costs
+from gpuform.stacks.review.value_text import counted
 
 
 def read_unplanned_costs(
@@ -61,18 +71,59 @@ def _read_current_cost(
     # A stack before its first run costs nothing.
     if not workspace.backend.exists(stack.project.name, stack.stack):
         return StackCost()
-    state = read_sealed(workspace.backend, stack.project.name, stack.stack)
     with open_project_gates(stack.project, gates_from) as project_gates:
         book = PriceBook.read(project_gates.directory)
-    existing_entries = [
+    return sum_costs(
+        (name_of(entry.urn), price_usage(compute_current_usage(entry), book))
+        for entry in _read_objects(workspace.backend, stack)
+    )
+
+
+def _read_objects(backend: Backend, stack: WorkspaceStack) -> list[ResourceState]:
+    """Return the stack's own objects in its state. Raises EngineError."""
+    state = read_sealed(backend, stack.project.name, stack.stack)
+    return [
         entry
         for entry in state.snapshot.resources
         if entry.custom and not (entry.external or entry.delete or is_noise(entry.type))
     ]
-    return sum_costs(
-        (name_of(entry.urn), price_usage(compute_current_usage(entry), book))
-        for entry in existing_entries
-    )
+
+
+def _find_lost_stacks(
+    workspace: MultiStackWorkspace, base_folder: Path, environ: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a finding for each stack of the base branch that has objects and counts no longer.
+
+    `base_folder` has the stacks.yaml, the projects and the settings of the base branch. A stack
+    with another backend than there is another stack: its former state still has the objects.
+    """
+    problems = Diagnostics()
+    base = find_workspace(base_folder, environ, problems)
+    if problems:
+        yield f"the stacks of the base branch cannot be read: {format_text(list(problems))}"
+    for name, base_stack in base.stacks.items():
+        # Relative URLs of states are those of the work tree: git has no states.
+        folder = workspace.root / base_stack.project.directory.relative_to(base_folder)
+        url = anchor_file_url(get_configured_url(environ, base_stack.project), folder)
+        if workspace.find(url, name) is not None:
+            continue
+        stack = replace(base_stack, backend=url)
+        try:
+            backend = stack.open_workspace(environ).backend
+            is_created = backend.exists(stack.project.name, stack.stack)
+            objects = _read_objects(backend, stack) if is_created else []
+        except StackMoved as error:
+            if name not in workspace.stacks:
+                yield f"{name} is no longer one of the stacks: {error.message}"
+        except GpuformError as error:
+            yield f"{name} is no longer one of the stacks, and cannot be read: {error.message}"
+        else:
+            if objects:
+                yield (
+                    f"{name} is no longer one of the stacks, but has "
+                    f"{counted(len(objects), 'object')} that no gate would count: destroy the "
+                    "stack first, and then remove it"
+                )
 
 
 def evaluate_workspace_gates(
@@ -91,7 +142,8 @@ def evaluate_workspace_gates(
 
     The gates and the prices are those of the git revision `gates_from`, or else of the folder. The
     results are unchanged without gates, or if all stacks are only refreshed. A stack without a plan
-    counts with its current cost.
+    counts with its current cost. A gate on cost stops a change that removes a
+    stack of the revision that still has objects.
 
     Raises:
         EngineError: stacks.yaml or a price book is wrong, or git cannot show the revision.
@@ -122,7 +174,8 @@ def _evaluate_gates(
     gates = stacks_gates.gates
     unplanned_costs: list[tuple[str, StackCost]] = []
     # Only these rules look at stacks without a plan, whose states cost a request each.
-    if any(gate.rule in COST_RULES for gate in gates):
+    is_about_cost = any(gate.rule in COST_RULES for gate in gates)
+    if is_about_cost:
         planned = {stack_plan.project_stack: stack_plan for stack_plan in plan.plans}
         unplanned_costs = list(read_unplanned_costs(workspace, planned, environ, gates_from))
     combined_plan = _merge_plans(plan.plans, unplanned_costs)
@@ -133,7 +186,17 @@ def _evaluate_gates(
         {permission for permission in allowed if permission in gate_permissions},
         stacks_gates.program,
     )
-    return evaluator.evaluate(combined_plan).gates or ()
+    results = evaluator.evaluate(combined_plan).gates or ()
+    if gates_from is None or not is_about_cost:
+        return results
+    lost_stacks = tuple(_find_lost_stacks(workspace, stacks_gates.directory, environ))
+    results = tuple(
+        gate.model_copy(update={"findings": (*gate.findings, *lost_stacks)})
+        if gate.rule in COST_RULES
+        else gate
+        for gate in results
+    )
+    return allow_gates(results, allowed)
 
 
 def open_workspace_gates(
