@@ -1,12 +1,12 @@
-"""Compare property values and represent unknown ones.
+"""Compare property values, represent unknown ones, and sort by dependencies.
 
 Used by every package: diff, plan, engine and providers share this one type of unknown value.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from types import NoneType
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 SIGNATURE_KEY: Final = "4dabf18193072939515e22adb298388d"
 """The key by which Pulumi marks an object that stands for a special value, such as a secret."""
@@ -144,3 +144,38 @@ def _has_equal_items(left: Sequence[Any], right: Sequence[Any]) -> bool:
             return False
         del unmatched[index]
     return True
+
+
+_Item = TypeVar("_Item", bound=Hashable)
+
+
+def sort_by_dependencies(
+    items: Iterable[_Item],
+    list_dependencies: Callable[[_Item], Iterable[_Item]],
+    report_cycle: Callable[[list[_Item]], None] | None = None,
+) -> list[_Item]:
+    """Return the items, each after its dependencies, otherwise in their order.
+
+    Dependencies that are not among the items are ignored. `report_cycle` gets the items of each
+    cycle, the first one again at the end; without it, or if it returns, the cycle is cut there.
+    """
+    # graphlib sorts by layers and cuts no cycle. No recursion: a chain may be as long as a stack.
+    known_items = dict.fromkeys(items)
+    ordered: dict[_Item, None] = {}
+    for root in known_items:
+        path = {root: iter(list_dependencies(root))} if root not in ordered else {}
+        while path:
+            item, dependencies = next(reversed(path.items()))
+            for dependency in dependencies:
+                if dependency in ordered or dependency not in known_items:
+                    continue
+                if dependency not in path:
+                    path[dependency] = iter(list_dependencies(dependency))
+                    break
+                if report_cycle is not None:
+                    members = list(path)
+                    report_cycle([*members[members.index(dependency) :], dependency])
+            else:
+                del path[item]
+                ordered[item] = None
+    return list(ordered)

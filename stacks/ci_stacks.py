@@ -38,7 +38,7 @@ from gpuform.stacks.multi_stack import (
     find_cycles,
     is_mentioned,
     order_workspace,
-    sort_by_dependencies,
+    sort_stacks,
 )
 
 _ENVIRONMENT_PREFIX: Final = "gpuform-"
@@ -180,7 +180,7 @@ def group_by_environment(order: StackOrder) -> list[ApplyEnvironment]:
             hint="give the stacks that depend on each other the same `environment`",
         )
     applying: dict[str, ApplyEnvironment] = {}
-    for name in sort_by_dependencies(required):
+    for name in sort_stacks(required):
         applying[name] = ApplyEnvironment(
             name,
             [_describe_stack(stack, workspace.root) for stack in members[name]],
@@ -423,7 +423,7 @@ def _count_waves(order: StackOrder, names: Collection[str]) -> int:
     A file of GitHub's names its jobs, so their number is that of the day when it is written.
     """
     waves: dict[str, int] = {}
-    for name in sort_by_dependencies(order.dependencies):
+    for name in sort_stacks(order.dependencies):
         if name in names:
             earlier = [waves[other] for other in order.dependencies[name] if other in names]
             waves[name] = 1 + max(earlier, default=0)

@@ -17,7 +17,7 @@ from gpuform.stacks.multi_stack import (
     order_workspace,
     select_by_name,
     select_stacks,
-    sort_by_dependencies,
+    sort_stacks,
 )
 
 
@@ -73,9 +73,7 @@ def choose_stacks(session: Session, filters: Sequence[str], problems: Diagnostic
     names = select_stacks(order, filters)
     if session.stack is not None:
         names &= set(select_by_name(workspace, session.stack))
-    return ChosenStacks(
-        order, [name for name in sort_by_dependencies(order.dependencies) if name in names]
-    )
+    return ChosenStacks(order, [name for name in sort_stacks(order.dependencies) if name in names])
 
 
 def require_any_stack(chosen: ChosenStacks, problems: Diagnostics) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.topology import SECTIONS
-from gpuform.schemas.values import iterate_leaves
+from gpuform.schemas.values import iterate_leaves, sort_by_dependencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,30 +190,21 @@ def convert_references(value: Value, convert: Callable[[Value], Value]) -> Value
     return convert(value)
 
 
-def sort_by_dependencies(entries: Sequence[ResourceEntry]) -> list[ResourceEntry]:
+def sort_entries(entries: Sequence[ResourceEntry]) -> list[ResourceEntry]:
     """Return the entries, each after all entries to which the entry refers.
 
     Otherwise the order stays as it is.
 
-    Entries of a cycle keep their order: no order could create them. References to other entries are
-    ignored.
+    A cycle is cut at one of its references: no order could create its entries. References to other
+    entries are ignored.
     """
     entries_by_address = {entry.address: entry for entry in entries}
-    sorted_entries: dict[str, ResourceEntry] = {}
-    visited_addresses: set[str] = set()
 
-    def visit(entry: ResourceEntry) -> None:
-        # An address is noted before its dependencies are visited, so that a cycle ends here.
-        if entry.address in visited_addresses:
-            return
-        visited_addresses.add(entry.address)
+    def list_dependencies(address: str) -> Iterator[str]:
+        entry = entries_by_address[address]
         values = [dict(entry.properties), dict(entry.options)]
         for reference in find_references(values, DeclaredReference):
-            dependency = entries_by_address.get(f"{reference.section}.{reference.name}")
-            if dependency is not None:
-                visit(dependency)
-        sorted_entries[entry.address] = entry
+            yield f"{reference.section}.{reference.name}"
 
-    for entry in entries:
-        visit(entry)
-    return list(sorted_entries.values())
+    addresses = sort_by_dependencies(entries_by_address, list_dependencies)
+    return [entries_by_address[address] for address in addresses]

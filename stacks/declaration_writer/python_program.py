@@ -20,7 +20,7 @@ from gpuform.stacks.declaration_writer.declarations import (
     InterpolatedText,
     ResourceEntry,
     Value,
-    sort_by_dependencies,
+    sort_entries,
 )
 
 WIDTH: Final = 100
@@ -237,8 +237,7 @@ def render_body(declarations: Declarations, names: PythonNames) -> str:
     config_lines = [render_config_read(variable, names) for variable in declarations.variables]
     blocks = ["\n".join(config_lines)] if config_lines else []
     blocks += [
-        "\n".join(_render_resource(entry, names))
-        for entry in sort_by_dependencies(declarations.entries)
+        "\n".join(_render_resource(entry, names)) for entry in sort_entries(declarations.entries)
     ]
     outputs = [
         line

@@ -8,7 +8,7 @@ from gpuform.stacks.multi_stack.ordering import (
     is_mentioned,
     order_workspace,
     select_stacks,
-    sort_by_dependencies,
+    sort_stacks,
 )
 from gpuform.stacks.multi_stack.reading import (
     FILE,
@@ -43,5 +43,5 @@ __all__ = [
     "read_workspace",
     "select_by_name",
     "select_stacks",
-    "sort_by_dependencies",
+    "sort_stacks",
 ]

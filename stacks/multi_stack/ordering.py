@@ -6,7 +6,7 @@ it to add the dependants. Called by every command with `--all`.
 
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.errors import EngineError
+from gpuform.schemas.values import sort_by_dependencies
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
 from gpuform.stacks.engine.ci_job import prefer_branch
 from gpuform.stacks.engine.store import Backend, strip_credentials
@@ -156,53 +157,29 @@ def find_cycles(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:
 
     A cycle that shares a stack with one found before is left out.
     """
-    done: set[str] = set()
     cycles: list[list[str]] = []
     reported: set[str] = set()
-    for first in dependencies:
-        path: dict[str, None] = {}
-        # A stack of its own instead of recursion: a chain may be as long as the workspace.
-        rest = [(first, False)]
-        while rest:
-            name, is_end = rest.pop()
-            if is_end:
-                del path[name]
-                done.add(name)
-            elif name in path:
-                names = list(path)
-                cycle = names[names.index(name) :]
-                if reported.isdisjoint(cycle):
-                    cycles.append([*cycle, name])
-                    reported.update(cycle)
-            elif name not in done:
-                path[name] = None
-                rest.append((name, True))
-                rest += [
-                    (other, False) for other in dependencies.get(name, ()) if other in dependencies
-                ]
+
+    def report_cycle(cycle: list[str]) -> None:
+        if reported.isdisjoint(cycle):
+            cycles.append(cycle)
+            reported.update(cycle)
+
+    sort_stacks(dependencies, report_cycle)
     return cycles
 
 
-def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[str]:
-    """Sort the names, dependencies first. A cycle is cut at one of its dependencies.
+def sort_stacks(
+    dependencies: Mapping[str, Collection[str]],
+    report_cycle: Callable[[list[str]], None] | None = None,
+) -> list[str]:
+    """Sort the names of stacks, dependencies first. A cycle is cut at one of its dependencies.
 
     Dependencies without a key are left out. Equal dependencies give an equal order in every run.
+    `report_cycle` gets the names of each cycle, the first one again at the end.
     """
-    begun: set[str] = set()
-    done: dict[str, None] = {}
-    for first in dependencies:
-        rest = [(first, False)]
-        while rest:
-            name, is_end = rest.pop()
-            if is_end:
-                done[name] = None
-            elif name not in begun:
-                begun.add(name)
-                rest.append((name, True))
-                # A set has another order in each process: sorted, equal plans are equal files.
-                required_names = sorted(dependencies[name], reverse=True)
-                rest += [(other, False) for other in required_names if other in dependencies]
-    return list(done)
+    # A set has another order in each process: sorted, equal plans are equal files.
+    return sort_by_dependencies(dependencies, lambda name: sorted(dependencies[name]), report_cycle)
 
 
 def _check_foreign_stack(

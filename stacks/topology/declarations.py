@@ -3,7 +3,7 @@
 `loading` creates declarations from files, `expanding` creates the instances of each declaration.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -226,35 +226,3 @@ class ModuleInstance(Repetition[Inclusion]):
 
 Modules = Mapping[str, InstanceGroup[ModuleInstance]]
 """The groups of modules by name."""
-
-
-_Item = TypeVar("_Item", bound=Hashable)
-
-
-def sort_by_dependencies(
-    items: Iterable[_Item],
-    list_dependencies: Callable[[_Item], Iterable[_Item]],
-    report_cycle: Callable[[list[_Item]], None],
-) -> list[_Item]:
-    """Return the items, each after its dependencies, otherwise in their order.
-
-    `report_cycle` gets the items of each cycle, the first one again at the end; if it returns, the
-    cycle is cut there. The walk is not recursive, because a chain may be as long as the topology.
-    """
-    ordered: dict[_Item, None] = {}
-    path: dict[_Item, None] = {}
-    # Reversed, because the last one is visited first.
-    pending = [(item, False) for item in reversed([*items])]
-    while pending:
-        item, is_end = pending.pop()
-        if is_end:
-            del path[item]
-            ordered[item] = None
-        elif item in path:
-            members = list(path)
-            report_cycle([*members[members.index(item) :], item])
-        elif item not in ordered:
-            path[item] = None
-            pending.append((item, True))
-            pending += [(used, False) for used in reversed([*list_dependencies(item)])]
-    return list(ordered)

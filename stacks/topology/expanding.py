@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.schemas.topology import SECTIONS
-from gpuform.schemas.values import contains_unknown
+from gpuform.schemas.values import contains_unknown, sort_by_dependencies
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.expressions.template import has_expression, parse
@@ -31,7 +31,6 @@ from gpuform.stacks.topology.declarations import (
     Repeatable,
     Repetition,
     Topology,
-    sort_by_dependencies,
 )
 from gpuform.stacks.topology.references import Names, list_roots
 from gpuform.stacks.topology.scope import Scope, find_named_modules, find_part_position
@@ -98,9 +97,9 @@ def _sort_modules(modules: Mapping[str, Inclusion]) -> list[str]:
 
     def list_dependencies(name: str) -> Iterator[str]:
         for entry in modules[name].arguments.values():
-            yield from (other for other in find_named_modules(entry.node) if other in modules)
+            yield from find_named_modules(entry.node)
 
-    return sort_by_dependencies(modules, list_dependencies, lambda _cycle: None)
+    return sort_by_dependencies(modules, list_dependencies)
 
 
 class _Expander:

@@ -4,7 +4,7 @@
 Loading, expansion and evaluation happen in `loading`, `expanding` and `scope`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gpuform.providers.platform import Form
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.values import UNKNOWN, sort_by_dependencies
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import (
     Entry,
@@ -49,7 +49,6 @@ from gpuform.stacks.topology.declarations import (
     ModuleInstance,
     Repeatable,
     Topology,
-    sort_by_dependencies,
 )
 from gpuform.stacks.topology.expanding import expand, refuse_foreign_references
 from gpuform.stacks.topology.files import format_path
@@ -257,10 +256,6 @@ def _sort_resources(
     """Sort the resources by dependencies, otherwise in file order. Report each cycle."""
     by_instance = {resource.instance: resource for resource in resources}
 
-    def list_dependencies(instance: Instance) -> Iterator[Instance]:
-        dependencies = by_instance[instance].list_dependencies()
-        return (dependency for dependency in dependencies if dependency in by_instance)
-
     def report_cycle(cycle: list[Instance]) -> None:
         cycle_path = " -> ".join(member.address for member in cycle)
         message = f"these depend on each other in a cycle: {cycle_path}"
@@ -268,7 +263,9 @@ def _sort_resources(
         position = min(member.declaration.position for member in cycle)
         problems.add_once(position, "cycle", "", message, "remove one of these references")
 
-    instances = sort_by_dependencies(by_instance, list_dependencies, report_cycle)
+    instances = sort_by_dependencies(
+        by_instance, lambda instance: by_instance[instance].list_dependencies(), report_cycle
+    )
     return [by_instance[instance] for instance in instances]
 
 

@@ -167,7 +167,7 @@ def _rehearse_all(
     from gpuform.stacks.cli.multi_stack_runs import plan_all_stacks  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.opening import select_stack  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.stack_selection import order_stacks  # noqa: PLC0415 - as above
-    from gpuform.stacks.multi_stack import sort_by_dependencies  # noqa: PLC0415 - as above
+    from gpuform.stacks.multi_stack import sort_stacks  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.multi_stack.applied_parts import (  # noqa: PLC0415 - as above
         find_apply_order,
         select_planned_names,
@@ -194,7 +194,7 @@ def _rehearse_all(
     planned = []
     # Also through stacks whose plans change nothing.
     needed: dict[str, frozenset[str]] = {}
-    for name in sort_by_dependencies(apply_order):
+    for name in sort_stacks(apply_order):
         direct = frozenset(apply_order[name])
         needed[name] = direct.union(*(needed.get(other, frozenset()) for other in direct))
         if plans[name].has_changes:

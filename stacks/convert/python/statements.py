@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any, Final, NoReturn
 
 from gpuform.schemas.topology import SECTIONS
+from gpuform.schemas.values import sort_by_dependencies
 from gpuform.stacks.convert import NotConverted
 from gpuform.stacks.convert.python.expressions import (
     NUMBER_KINDS,
@@ -42,7 +43,6 @@ from gpuform.stacks.topology.declarations import (
     Inclusion,
     Instance,
     Repeatable,
-    sort_by_dependencies,
 )
 from gpuform.stacks.topology.planning import PlannedTopology
 from gpuform.stacks.topology.scope import contains_template, parse_template

@@ -8,8 +8,10 @@ references to missing resources; violations that only a loss would mend are repo
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from gpuform.schemas.errors import EngineError
+from gpuform.schemas.values import sort_by_dependencies
 from gpuform.stacks.engine.state import graph
 from gpuform.stacks.engine.state.checkpoint import (
     Manifest,
@@ -391,7 +393,7 @@ def _sort_by_dependencies(entries: Sequence[ResourceState]) -> list[ResourceStat
     live_positions = {entry.urn: n for n, entry in enumerate(entries) if not entry.delete}
     deleted_positions = {entry.urn: n for n, entry in enumerate(entries) if entry.delete}
 
-    def iterate_dependencies(position: int) -> Iterator[int]:
+    def list_dependencies(position: int) -> Iterator[int]:
         entry = entries[position]
         # An entry marked for deletion was created before the live entries: where a URN has two
         # entries, it depends on the one that is marked too.
@@ -405,30 +407,15 @@ def _sort_by_dependencies(entries: Sequence[ResourceState]) -> list[ResourceStat
             if dependency is not None and dependency != position:
                 yield dependency
 
-    sorted_positions: dict[int, None] = {}  # in the order of insertion
-    for root in range(len(entries)):
-        path = {root: iterate_dependencies(root)}
-        while path:
-            position, dependencies = next(reversed(path.items()))
-            following = next((n for n in dependencies if n not in sorted_positions), None)
-            if following is None:
-                sorted_positions.setdefault(position)
-                path.popitem()
-            elif following in path:
-                urns = [entries[n].urn for n in path]
-                raise _build_cycle_error(urns[[*path].index(following) :])
-            else:
-                path[following] = iterate_dependencies(following)
+    def refuse_cycle(cycle: Sequence[int]) -> NoReturn:
+        raise NotRepairable(
+            "the state cannot be repaired: these resources depend on each other in a cycle:"
+            + "".join(f"\n  {entries[position].urn}" for position in cycle[:-1]),
+            hint="Restore an earlier state with `gpuform state repair --from-backup`.",
+        )
+
+    sorted_positions = sort_by_dependencies(range(len(entries)), list_dependencies, refuse_cycle)
     return [entries[position] for position in sorted_positions]
-
-
-def _build_cycle_error(names: Sequence[str]) -> NotRepairable:
-    """Build the error for a cycle of resources, named by URN."""
-    return NotRepairable(
-        "the state cannot be repaired: these resources depend on each other in a cycle:\n  "
-        + "\n  ".join(names),
-        hint="Restore an earlier state with `gpuform state repair --from-backup`.",
-    )
 
 
 def _drop_missing_references(

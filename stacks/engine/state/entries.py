@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from gpuform.schemas.values import sort_by_dependencies
 from gpuform.stacks.engine.state import graph
 from gpuform.stacks.engine.state.checkpoint import PendingOperation, ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of, with_parent
@@ -250,32 +251,17 @@ class Entries:
 def _sort_numbers(entries_by_number: Mapping[int, ResourceState]) -> list[int]:
     """Sort entry numbers topologically, dependencies first; otherwise keep the order.
 
-    A cycle is no error: its members stay in some order.
+    A cycle is no error: a valid state has none, and in an invalid one it is cut.
     """
     number_by_urn: dict[str, int] = {}
     for number, entry in entries_by_number.items():
         number_by_urn.setdefault(entry.urn, number)
-    listed: dict[int, None] = {}
-    urns: set[str] = set()
-    # A valid state has no cycle; in an invalid one this set ends the walk.
-    begun: set[int] = set()
-    for first in entries_by_number:
-        waiting = [first]
-        while waiting:
-            number = waiting[-1]
-            if number in listed:
-                waiting.pop()
-                continue
-            begun.add(number)
-            dependencies = graph.find_dependency_urns(entries_by_number[number]) - urns
-            missing = {number_by_urn[urn] for urn in dependencies if urn in number_by_urn}
-            if missing - begun:
-                waiting += sorted(missing - begun, reverse=True)
-                continue
-            waiting.pop()
-            listed[number] = None
-            urns.add(entries_by_number[number].urn)
-    return list(listed)
+
+    def list_dependencies(number: int) -> list[int]:
+        urns = graph.find_dependency_urns(entries_by_number[number])
+        return sorted(number_by_urn[urn] for urn in urns if urn in number_by_urn)
+
+    return sort_by_dependencies(entries_by_number, list_dependencies)
 
 
 def _update_references(

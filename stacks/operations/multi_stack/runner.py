@@ -17,7 +17,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan, compute_stacks_digest
 from gpuform.stacks.engine.ci_job import read_commit
 from gpuform.stacks.gates.evaluating import allow_gates
-from gpuform.stacks.multi_stack import StackOrder, find_cycles, sort_by_dependencies
+from gpuform.stacks.multi_stack import StackOrder, find_cycles, sort_stacks
 from gpuform.stacks.operations.multi_stack.applied_parts import (
     find_apply_order,
     list_applied_names,
@@ -351,7 +351,7 @@ class _MultiStackRun:
         if not plans:
             return None
         workspace_name = self.order.workspace.root.name
-        names = sort_by_dependencies(self._find_apply_order(plans))
+        names = sort_stacks(self._find_apply_order(plans))
         for name, result in results.items():
             if (
                 name not in plans

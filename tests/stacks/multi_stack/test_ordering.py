@@ -15,7 +15,7 @@ from gpuform.stacks.multi_stack import (
     find_cycles,
     find_dependants,
     read_workspace,
-    sort_by_dependencies,
+    sort_stacks,
 )
 
 Needs = dict[str, list[str]]
@@ -52,7 +52,7 @@ def is_reached(needs: Needs, first: str, last: str) -> bool:
 
 @given(draw_acyclic_dependencies())
 def test_everything_comes_after_its_needs(needs: Needs) -> None:
-    sorted_names = sort_by_dependencies(needs)
+    sorted_names = sort_stacks(needs)
     assert sorted(sorted_names) == sorted(needs)
     assert find_cycles(needs) == []
     for at, name in enumerate(sorted_names):
@@ -73,7 +73,7 @@ def test_there_is_a_circle_exactly_where_one_is_found(needs: Needs) -> None:
 
 @given(draw_dependencies())
 def test_an_order_has_each_once_whatever_circles_there_are(needs: Needs) -> None:
-    assert sorted(sort_by_dependencies(needs)) == sorted(needs)
+    assert sorted(sort_stacks(needs)) == sorted(needs)
 
 
 @given(draw_dependencies(), st.data())
@@ -85,7 +85,7 @@ def test_dependants_are_all_that_need_one(needs: Needs, data: st.DataObject) -> 
 
 def test_a_long_chain() -> None:
     needs = {str(at): [str(at + 1)] for at in range(5000)}
-    assert sort_by_dependencies(needs)[0] == "4999"
+    assert sort_stacks(needs)[0] == "4999"
     needs["5000"] = ["0"]
     assert len(find_cycles(needs)) == 1
 
@@ -100,7 +100,7 @@ def test_references_make_the_order(root: Path) -> None:
     write_three_projects(root)
     order, problems = read_order(root)
     assert problems == []
-    assert sort_by_dependencies(order.dependencies) == [
+    assert sort_stacks(order.dependencies) == [
         "network/prod",
         "clusters/prod",
         "apps/prod",
@@ -252,5 +252,5 @@ def test_the_order_does_not_depend_on_the_order_of_the_dependencies() -> None:
     }
     reversed_dependencies = {name: [*reversed(needs)] for name, needs in dependencies.items()}
     expected = ["gates", "network", "volumes", "apps"]
-    assert sort_by_dependencies(dependencies) == expected
-    assert sort_by_dependencies(reversed_dependencies) == expected
+    assert sort_stacks(dependencies) == expected
+    assert sort_stacks(reversed_dependencies) == expected
