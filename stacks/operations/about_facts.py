@@ -51,7 +51,7 @@ def collect_facts(directory: Path, environ: Mapping[str, str], stack: str | None
 
 
 def describe_user(project: Project | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `user` and the `url` of the backend, named as `pulumi whoami --json` names them.
+    """Return `user` and the backend's `url`, under the names in `pulumi whoami --json`.
 
     The URL has no credentials. None as `project` means that the folder has no project.
     """

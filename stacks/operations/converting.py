@@ -102,7 +102,7 @@ def _read_state_declarations(
 def _read_program_declarations(
     options: ConvertOptions, selected: SelectedStack
 ) -> tuple[Declarations, Mapping[str, str]]:
-    """Run the program as a preview; return its declarations, and the new file's secrets by key."""
+    """Run the program as a preview; return the declarations, and the new file's secrets by key."""
     stack = selected.open()
     with enter_environment(stack, emulate=options.emulate):
         return build_declarations_from_program(
@@ -156,7 +156,7 @@ def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> s
 
 
 def _find_secret_keys(file: Path) -> set[str]:
-    """Return the project's configuration keys that are secret, without the namespace.
+    """Return the project's secret configuration keys, without the namespace.
 
     A key is secret if Pulumi.yaml declares it so, or if a stack has an encrypted value of it. Keys
     of other namespaces, such as `together:apiKey`, are left out. `file` is in the project's folder

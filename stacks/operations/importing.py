@@ -102,7 +102,7 @@ def build_request(options: ImportOptions, stack: Stack) -> ImportRequest:
 
 
 def _choose_objects(options: ImportOptions, settings: Settings) -> list[ImportChoice]:
-    """Return the one object that the options name; with `everything`, all matching objects.
+    """Return the one object named by the options; with `everything`, all matching objects.
 
     A named object that is not listed is chosen all the same; an unmatched filter raises
     ImportRefused.
@@ -235,11 +235,11 @@ class _ImportRun:
     emulated: bool = False
 
     def open(self) -> Stack:
-        """Open the stack with its present state; exclusively if the run has a lock."""
+        """Open the stack in the present state; exclusively if the run has a lock."""
         return self.selected.open(exclusive=self.lock is not None)
 
     def run(self, stack: Stack, import_plan: ImportPlan) -> ImportResult:
-        """Import the objects and verify, or return the entries that a preview would write.
+        """Import the objects and verify, or return the entries a preview would write.
 
         The entries are written before the import, and lose the objects' ids after the import.
         """
@@ -286,7 +286,7 @@ class _ImportRun:
         return result, imported
 
     def _write_entries(self, stack: Stack, import_plan: ImportPlan) -> None:
-        """Write the new entries, and their secrets to the settings file; nothing without entries.
+        """Write the new entries, and secrets to the settings file; nothing without entries.
 
         The edits are kept in `self.edits`, so that they can be undone.
         """
@@ -321,7 +321,7 @@ class _ImportRun:
     def _create_run(
         self, options: RunOptions, stack: Stack, check_preview: Callable[[Outcome], None]
     ) -> PlannedRun:
-        """Create a run that is evaluated with prices, but without gates."""
+        """Create the run of the import, evaluated with prices but without gates."""
         # Gates judge changes of platforms, and an import makes none.
         evaluator = PlanEvaluator.load_prices(stack)
         return PlannedRun(
@@ -412,7 +412,7 @@ class Account:
     ask_passphrase: AskPassphrase | None = None
 
     def read_config(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return the stack's configuration and its secret keys, both empty without a stack."""
+        """Return the stack's configuration and secret keys, both empty without a stack."""
         workspace = self.workspace
         if self.stack is None and workspace.find_selected() not in workspace.list_stacks():
             return {}, []

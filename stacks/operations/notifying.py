@@ -73,7 +73,7 @@ class Findings:
 
 
 def choose_subject(options: RunOptions) -> ReportSubject:
-    """Return what of a run is reported by default; of a person's own preview nothing."""
+    """Return the default subject of a run's reports: "nothing" for a person's own preview."""
     if not options.preview_only:
         return "run"
     if options.save_plan is not None:
@@ -82,7 +82,7 @@ def choose_subject(options: RunOptions) -> ReportSubject:
 
 
 def find_run_findings(result: RunResult, options: RunOptions, subject: ReportSubject) -> Findings:
-    """Return what is reported of a run that has ended with a result."""
+    """Return the findings to report of a run which ended with a result."""
     command = options.command
     failure = _FAILURES.get(result.reason)
     occurrences: list[Occurrence] = []
@@ -111,7 +111,7 @@ def find_run_findings(result: RunResult, options: RunOptions, subject: ReportSub
 
 
 def _list_over(options: RunOptions) -> Mapping[NotifyEvent, str]:
-    """Return the events that a successful run examines completely."""
+    """Return the events examined completely by a successful run."""
     is_partial = bool(options.target or options.exclude or options.repair_nodes)
     over: dict[NotifyEvent, str] = {NotifyEvent.FAILED: options.command}
     if is_partial:
@@ -143,7 +143,7 @@ def find_drift_occurrences(plan: Plan) -> list[Occurrence]:
 
 
 def find_drift_findings(result: DriftResult, *, is_complete: bool) -> Findings:
-    """Return what is reported of a look for drift; with `is_complete` at all resources."""
+    """Return the findings to report of a check for drift; `is_complete` covers all resources."""
     occurrences = find_drift_occurrences(result.plan)
     if result.final_state is not None:
         occurrences += _list_state_occurrences(result.final_state)
@@ -156,7 +156,7 @@ def find_drift_findings(result: DriftResult, *, is_complete: bool) -> Findings:
 
 
 def find_error_findings(command: str, error: GpuformError) -> Findings:
-    """Return what is reported of an operation that ended with an error, and changed nothing."""
+    """Return the findings to report of an operation which ended with an error and no change."""
     diagnostic = Diagnostic("error", error.message, error=error)
     return Findings([_build_failure(command, "failed", [diagnostic])])
 
@@ -180,7 +180,7 @@ def _build_failure(command: str, failure: str, diagnostics: Iterable[Diagnostic]
 
 
 def _get_cause(diagnostic: Diagnostic) -> GpuformError | None:
-    """Return what a lifecycle raised, or else the error behind a message."""
+    """Return the error raised by a lifecycle, or else the error behind a message."""
     error = diagnostic.error
     return (error.cause or error) if isinstance(error, ProviderError) else error
 
@@ -194,7 +194,10 @@ def _list_missing_capacity(diagnostics: Iterable[Diagnostic]) -> Iterator[Occurr
 
 
 def _list_done(result: RunResult, plan: Plan, command: str) -> Iterator[Occurrence]:
-    """Yield what a run has done, which every run reports: changes, and repairs of nodes."""
+    """Yield an occurrence for finished changes, and for each repair of a node, in every run.
+
+    changes, and repairs of nodes.
+    """
     if result.succeeded and result.has_changes:
         text = f"{command} finished: {_count_changes(plan)}"
         yield Occurrence(NotifyEvent.FINISHED, command, None, text)
@@ -205,7 +208,7 @@ def _list_done(result: RunResult, plan: Plan, command: str) -> Iterator[Occurren
 
 
 def _count_changes(plan: Plan) -> str:
-    """Return the numbers of changes in words, such as `2 create, 1 update`."""
+    """Return the numbers of changes, such as `2 create, 1 update`, for messages."""
     counts = [
         f"{count} {action}" for action, count in plan.summary.items() if action != PlanAction.SAME
     ]
@@ -213,7 +216,7 @@ def _count_changes(plan: Plan) -> str:
 
 
 def _list_state_occurrences(final_state: FinalState) -> list[Occurrence]:
-    """Return what the resources show, as the operation has read them."""
+    """Return the occurrences in the resources' state at the end of an operation."""
     entries = [entry for entry in final_state.entries if not entry.delete]
     notices = list_entry_notices(
         entries, final_state.now, is_emulated=final_state.has_emulated_clock
@@ -237,7 +240,7 @@ class Announcer:
         *,
         removed: bool = False,
     ) -> None:
-        """Send what `find_findings` returns, and store a digest, unless the stack was removed.
+        """Send the findings of `find_findings`, and store a digest, unless the stack was removed.
 
         Without a final state the stack is opened for its configuration, without a question for the
         passphrase. Any problem is a warning.
@@ -276,7 +279,7 @@ class Announcer:
         notifier.notify(findings.occurrences, findings.over)
 
     def _open_stack(self) -> Stack:
-        """Open the stack of an operation that has failed before it had opened the stack.
+        """Open the stack for the report of an operation which failed before the stack was open.
 
         Raises:
             EngineError: the stack cannot be opened without a question.
@@ -285,7 +288,7 @@ class Announcer:
 
 
 def read_addresses(stack: Stack, rules: Iterable[Rule]) -> dict[str, str]:
-    """Return the address of each rule that has one among the secrets of the configuration."""
+    """Return the address of each rule whose key is a secret of the configuration."""
     keys = {rule.name: rule.key for rule in rules if is_secure(stack.settings.config.get(rule.key))}
     values = read_config(stack) if keys else {}
     return {name: values[key] for name, key in keys.items() if values.get(key)}
@@ -299,7 +302,7 @@ def build_sender(stack: str, command: str, *, emulated: bool) -> Sender:
 
 
 def send_test_messages(selected: SelectedStack, rules: Sequence[Rule]) -> dict[str, str]:
-    """Send a message by each rule; return by rule the problem, or an empty text if it was sent.
+    """Send a test message by each rule; return the problem by rule, empty if sent.
 
     Raises:
         EngineError: the stack cannot be opened.

@@ -29,7 +29,7 @@ def run_reported_operation(
     saved_plan: SavedPlan | None = None,
     subject: ReportSubject = "",
 ) -> RunResult:
-    """Run the operation as `run_operation` does, and report it.
+    """Run the operation by `run_operation`, and report the result to people and collectors.
 
     `subject` is what of the run is reported to people; if empty, the options decide.
 
@@ -72,7 +72,7 @@ def run_reported_operation(
 def find_reported_drift(
     selected: SelectedStack, targets: Sequence[str], callbacks: OperationCallbacks, *, emulate: bool
 ) -> "DriftResult":
-    """Find the drift of a stack as `find_drift` does, and report it.
+    """Find the drift of a stack by `find_drift`, and report the result.
 
     Raises:
         EngineError: as `find_drift`.
@@ -106,7 +106,7 @@ def find_reported_drift(
 
 
 def _create_announcer(selected: SelectedStack, warn: Callable[[str], None]) -> "Announcer | None":
-    """Return what reports people by the project's rules; None without rules, or for wrong ones.
+    """Return the announcer for the project's notification rules; None without valid rules.
 
     Wrong rules are a warning: a run without notifications is better than none.
     """
@@ -132,7 +132,7 @@ def _is_measured(options: RunOptions) -> bool:
 
 
 def _count_drift(result: "DriftResult", targets: Sequence[str]) -> int | None:
-    """Return how many resources have drift; None if not all of them were compared."""
+    """Return the number of resources with drift; None if not all resources were compared."""
     if not result.succeeded or targets:
         return None
     return sum(change.action.is_change for change in result.plan.changes)
@@ -145,7 +145,7 @@ def _send_metrics(
     drift: int | None = None,
     is_measured: bool = True,
 ) -> None:
-    """Send the figures of the stack to the collector that the OTEL_ variables name, if any."""
+    """Send the figures of the stack to the collector named by the OTEL_ variables, if any."""
     environ = get_run_context().environ
     if final_state is None or not is_measured or not is_exported("metrics", environ):
         return

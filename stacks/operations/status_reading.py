@@ -188,7 +188,7 @@ def build_status(
 
 
 def _count_drift(resources: Iterable["_ObservedResource"]) -> int | None:
-    """Return how many resources have drift; None if one of them could not be read."""
+    """Return the number of resources with drift; None if a resource could not be read."""
     resources = list(resources)
     if any(resource.problem and not resource.is_gone for resource in resources):
         return None
@@ -198,7 +198,7 @@ def _count_drift(resources: Iterable["_ObservedResource"]) -> int | None:
 def _measure_usage(
     resources: Iterable["_ObservedResource"], settings: Settings
 ) -> Mapping[str, float]:
-    """Return the measured share of use of the GPUs of each resource, by URN, where it is known."""
+    """Return the measured share of use of each resource's GPUs, by URN, where known."""
     usage = {}
     for resource in resources:
         entry, lifecycle = resource.entry, find_lifecycle(resource.entry.type)
@@ -273,7 +273,7 @@ def _list_shown_entries(stack: Stack) -> list[ResourceState]:
 def _observe_resources(
     stack: Stack, config: Mapping[str, str], *, refresh: bool, finds_drift: bool = False
 ) -> list["_ObservedResource"]:
-    """Return the stack's resources as stored, or with `refresh` as the platforms report them.
+    """Return the stack's resources from the state, or with `refresh` from the platforms.
 
     With `finds_drift` as well, each is compared with the state.
     """
@@ -315,7 +315,7 @@ class _ObservedResource:
 
     @property
     def names(self) -> set[str]:
-        """Return the resource's URN and its name in the program."""
+        """Return the resource's URN and the name in the program."""
         return {self.entry.urn, name_of(self.entry.urn)}
 
 
@@ -477,7 +477,7 @@ def read_stack_statuses(
 
 
 def _read_stack_status(workspace_stack: WorkspaceStack, query: StatusQuery) -> StackStatus:
-    """Return the status of the stack, or a problem; `exists` is False before its first run."""
+    """Return the status of the stack, or a problem; `exists` is False before the first run."""
     ask = query.ask_passphrase
     ask_passphrase = None if ask is None else lambda prompt: ask(workspace_stack.name, prompt)
     try:

@@ -112,7 +112,7 @@ def _find_destruction(change: ResourceChange) -> Danger | None:
 
 
 def _find_reduction(change: ResourceChange) -> Danger | None:
-    """Return the danger of a change that keeps the resource, or None.
+    """Return the danger of a change to a kept resource, or None.
 
     Dangers are removed GPUs or nodes, use that stops, and jobs that are ended.
     """
@@ -131,7 +131,7 @@ def _find_reduction(change: ResourceChange) -> Danger | None:
 
 
 def _describe_loss(lost: str, change: ResourceChange) -> str:
-    """Join `lost` with the jobs, foreign objects, use and prepaid time that the change affects."""
+    """Join `lost` with the affected jobs, foreign objects, use and prepaid time of the change."""
     parts = [lost]
     if change.leaving is not None and change.leaving.busy:
         parts.append(_describe_jobs(change.leaving))
@@ -224,7 +224,7 @@ def format_reason(change: ResourceChange) -> str:
 
 
 def list_causes(change: ResourceChange) -> list[tuple[list[str], str]]:
-    """List the causes of `change`, each with the paths of the fields that force a replacement.
+    """List the causes of `change`, each with the paths of fields whose change forces a replacement.
 
     Any other cause has no paths.
     """
@@ -249,7 +249,7 @@ def list_causes(change: ResourceChange) -> list[tuple[list[str], str]]:
 
 
 def list_forcing_paths(change: ResourceChange) -> tuple[str, ...]:
-    """List the changed properties of `change` that force replacement, else its `replace_paths`."""
+    """List the changed properties of `change` which force replacement, else its `replace_paths`."""
     own = tuple(
         property_change.path
         for property_change in change.changes

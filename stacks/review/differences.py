@@ -146,7 +146,7 @@ def _is_nested(before: Any, after: Any) -> bool:
 
 
 def _compare_values(before: Any, after: Any) -> Iterator[Difference]:
-    """Yield the differences inside two values, in the order of their paths."""
+    """Yield the differences inside two values, sorted by path."""
     from deepdiff import DeepDiff  # noqa: PLC0415 - slow, and most plans nest nothing
 
     tree = DeepDiff(
@@ -178,7 +178,7 @@ def _get_path_sort_key(steps: list[Any]) -> list[tuple[bool, int, str]]:
 
 
 def _format_path(steps: list[Any]) -> str:
-    """Format steps as `a.b[0]["c d"]`; a step already in brackets stays as it is."""
+    """Format steps as `a.b[0]["c d"]`; a step already in brackets is not quoted again."""
     path = ""
     for step in steps:
         if isinstance(step, int):
@@ -193,7 +193,7 @@ def _format_path(steps: list[Any]) -> str:
 
 
 def _to_plan_value(value: Any) -> Any:
-    """Return `value` with whole floats as integers and unknown values as a plan shows them."""
+    """Return `value` in the form of a plan: whole floats as integers, unknown values marked."""
     if isinstance(value, Mapping):
         return {str(key): _to_plan_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -321,7 +321,7 @@ def find_renames(steps: Iterable[Step]) -> Iterator[Notice]:
 
 
 def find_moved_resources(steps: Iterable[Step], moved: Mapping[str, str]) -> Iterator[Notice]:
-    """Yield a notice for each created resource that `gpuform state move` took to another stack.
+    """Yield a notice for each created resource earlier moved to another stack by `state move`.
 
     `moved` has the full name of the new stack by the URN in this stack.
     """
@@ -359,7 +359,7 @@ def _can_be_equal(old: PropertyValue, new: PropertyValue) -> bool:
 
 
 def _build_rename_notice(before: str, new: ResourceState) -> Notice:
-    """Build the notice that the created resource `new` may be the deleted one, named `before`."""
+    """Build the notice of a possible rename: the created resource `new` resembles `before`."""
     name = name_of(new.urn)
     return Notice(
         kind=NoticeKind.RENAMED,

@@ -69,7 +69,7 @@ class Part:
 
     @property
     def left_out(self) -> int:
-        """Count the items that are not in the document, for lack of space."""
+        """Count the items left out of the document for lack of space."""
         return len(self.items) - len(self.texts)
 
     @property
@@ -115,7 +115,7 @@ def _add_brief(part: Part, used: int, limit: int) -> int:
 
 
 def _add_full_items(part: Part, used: int, limit: int) -> int:
-    """Replace brief forms by full ones while they fit; return the characters used in all.
+    """Replace brief forms by full forms while there is space; return the total of characters used.
 
     Gives up after `_MAX_MISSES` items in a row that do not fit.
     """

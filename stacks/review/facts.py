@@ -173,7 +173,10 @@ class StackFacts:
         return shlex.join([*words, *([] if self.is_part else ["--stack", self.plan.stack])])
 
     def list_missing_permissions(self) -> list[str]:
-        """Return the permissions that the run needs: of blocking gates, and for others' objects."""
+        """Return the permissions needed by the run: for blocking gates, and for others' objects.
+
+        of blocking gates, and for others' objects.
+        """
         missing = [gate.permission for gate in self.plan.gates or () if gate.is_blocking]
         if any(change.others and not change.retained for change in self.plan.changes):
             missing.append(Permission.DESTROY_OTHERS)
@@ -196,7 +199,7 @@ class CombinedPlan:
     digest: str = ""
 
     def build_command(self, operation: str, permissions: Iterable[str] = ()) -> str:
-        """Build the command that applies the plans of all stacks.
+        """Build the command to apply the plans of all stacks.
 
         `permissions` are those that the plans of single stacks need beside the common gates'.
         """
@@ -247,12 +250,12 @@ class Review:
 
     @cached_property
     def gpus_removed(self) -> GpuCount:
-        """Sum the GPUs that the plans of all stacks remove."""
+        """Sum the GPUs removed by the plans of all stacks."""
         return _sum_gpu_counts(stack.gpus_removed for stack in self.stacks)
 
     @cached_property
     def gpus_added(self) -> GpuCount:
-        """Sum the GPUs that the plans of all stacks add."""
+        """Sum the GPUs added by the plans of all stacks."""
         return _sum_gpu_counts(stack.gpus_added for stack in self.stacks)
 
     @property
@@ -374,7 +377,7 @@ def format_gate_counts(facts: StackFacts | Review) -> str:
 
 
 def format_weakened_gates(review: Review) -> str:
-    """Format a warning that the change under review weakens the gates which judge it."""
+    """Format a warning about a change under review which weakens its own gates."""
     count = len(review.weakened_gates)
     return (
         f"This change removes or weakens gates, in {count} {'way' if count == 1 else 'ways'}: see "

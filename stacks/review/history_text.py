@@ -58,7 +58,7 @@ def render_history(entries: Sequence[HistoryEntry], latest: int) -> Iterator[str
 
 
 def render_run(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) -> Iterator[str]:
-    """Yield a run's title with result and start, its changes, duration, origin and CI job.
+    """Yield a run's title with result and start, then changes, duration, origin and CI job.
 
     A run without changes shows no duration. A run in progress, or one that was killed, has no
     known end.
@@ -79,7 +79,7 @@ def render_run(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) ->
 
 
 def render_log(log: RunLog, *, paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the plan of a run, if it has changes, and each event with its time."""
+    """Yield the plan of a run, if there are changes, and each event with the time of day."""
     if log.plan.has_changes:
         yield render_plan(log.plan, paint=paint)
         yield ""
@@ -295,7 +295,7 @@ def _find_python_span(text: str, line: int, path: str) -> _SourceSpan | None:
 
 
 def _to_span(node: ast.expr, text: str) -> _SourceSpan:
-    """Return the span of an expression within its first line."""
+    """Return the span of an expression, cut at the end of the first line."""
     # `ast` counts UTF-8 bytes, terminals show characters.
     before = text.splitlines()[node.lineno - 1].encode()[: node.col_offset].decode()
     end = node.end_col_offset if node.end_lineno == node.lineno else None
@@ -374,7 +374,7 @@ def _format_subject(urn: str) -> str:
 
 
 def _render_diagnostic(diagnostic: Diagnostic, paint: Paint) -> Iterator[str]:
-    """Yield the lines of a message, its source, and its page of the documentation."""
+    """Yield the lines of a message, the source lines, and the page of the documentation."""
     severity = diagnostic.severity
     prefix = f"{severity}: " if severity in _SEVERITY_STYLES else ""
     first, *rest = diagnostic.message.rstrip().split("\n")

@@ -144,7 +144,7 @@ def _stack_to_json(stack_status: StackStatus) -> dict[str, Any]:
 
 
 def _is_not_ready(resource: ResourceStatus) -> bool:
-    """Return True if the resource is known not to be ready; False if that is unknown."""
+    """Return True if the resource is surely not ready; False if ready or unknown."""
     return resource.summary.ready is False
 
 

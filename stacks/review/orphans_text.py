@@ -55,7 +55,7 @@ def render_orphans(
 
 
 def render_import_commands(orphans: OrphanReport, *, emulate: bool) -> Iterator[str]:
-    """Yield the commands that import the orphans, one for each platform; nothing without any."""
+    """Yield the commands to import the orphans, one for each platform; nothing without orphans."""
     platforms = dict.fromkeys(orphan.existing_object.platform for orphan in orphans.objects)
     if platforms:
         yield "To import them (first with --preview-only to see their declarations):"
@@ -103,7 +103,7 @@ def _build_orphan_row(orphan: Orphan) -> tuple[str, ...]:
 
 
 def _format_orphan_totals(orphans: OrphanReport, backend: str) -> str:
-    """Format how many orphans there are, what they cost, and where was searched."""
+    """Format the number of orphans, their cost, and the searched platforms."""
     if not orphans.asked_platforms:
         return "No platform was asked."
     *others, last = orphans.asked_platforms
@@ -260,7 +260,7 @@ _SYMBOLS: Final = {
 
 
 def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the label changes by node or object, and labels that stay because others changed them.
+    """Yield the label changes by node or object, and labels kept because others changed them.
 
     Unchanged labels are only counted; unwritable labels are left out.
     """

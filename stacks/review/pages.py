@@ -156,7 +156,7 @@ def format_cell(text: str) -> str:
 
 
 def format_words(text: str) -> str:
-    """Return `text` unchanged if all of its words are plain, else as a code span.
+    """Return `text` unchanged if every word is plain, else as a code span.
 
     Plain are short ASCII words that Markdown neither links nor formats.
     """
@@ -303,7 +303,7 @@ def _weakened_gate_to_json(text: str) -> dict[str, Any]:
 
 
 def _danger_to_json(subject: RiskyChange) -> dict[str, Any]:
-    """Return a change with its danger as JSON; `risk` and `text` are empty without a danger."""
+    """Return a change with the danger as JSON; `risk` and `text` are empty without a danger."""
     change, danger = subject.change, subject.danger
     return {
         "urn": change.urn,

@@ -63,7 +63,7 @@ def build_preview(name: str, events: Sequence[Mapping[str, Any]]) -> Preview:
 
 
 def build_truncated_log_error(name: str) -> EngineError:
-    """Return the error for a log that ends in the middle of a run."""
+    """Return the error for a log cut off in the middle of a run."""
     return EngineError(
         f"{name} ends in the middle of a run: its list of changes is incomplete",
         "its command was killed, or still runs: preview again",
@@ -81,7 +81,7 @@ def _select_last_run(name: str, events: Sequence[Mapping[str, Any]]) -> Sequence
 
 
 def _collect_steps(run: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], bool, bool]:
-    """Return the steps, whether the run only refreshes, and whether the program ran to its end."""
+    """Return the steps, whether the run only refreshes, and whether the program ended."""
     steps_by_key: dict[tuple[str, str], dict[str, Any]] = {}
     started_ops: dict[str, str] = {}
     refreshes, stack_outputs = False, 0
@@ -192,7 +192,7 @@ _LINES_END: Final = b"]}\n"
 
 
 def encode_stacks_plan(stacks_plan: StacksPlan, plans: Iterable[Plan]) -> Iterator[bytes]:
-    """Yield the bytes of the file of a multi-stack plan, with `plans` in place of its own.
+    """Yield the bytes of a file of a multi-stack plan, with `plans` as the plans of its stacks.
 
     The file is one JSON document. The plan of each stack is one line, so that a run of one stack
     reads only the plan of this stack.
@@ -382,7 +382,7 @@ def _find_next_value(text: str, at: int) -> int:
 
 
 def _require_object(name: str, value: Any, hint: str) -> dict[str, Any]:
-    """Return the value if it is a JSON object.
+    """Return the value if a JSON object.
 
     Raises:
         PlanFileError: the value has another type.
@@ -427,7 +427,7 @@ def _read_any_plan(name: str, document: dict[str, Any], hint: str) -> Plan | Sta
 
 
 def _read_single_plan(name: str, document: dict[str, Any], hint: str) -> Plan:
-    """Read the plan of one stack; the error for another known format names that format."""
+    """Read the plan of one stack; the error for a file in another known format names the format."""
     # The model's message about missing fields would not say what the file is.
     for key, description in _OTHER_FORMATS.items():
         if key in document and "changes" not in document:

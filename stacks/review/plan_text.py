@@ -71,7 +71,7 @@ def render_output_changes(changes: Iterable[OutputChange], paint: Paint) -> Iter
 
 
 def _format_row(row: Row, bare: bool) -> str:
-    """Format a row with its indent, and its mark unless `bare` or a continued row."""
+    """Format a row with indent and mark; without the mark if `bare` or a continued row."""
     indent = "    " * row.depth
     if bare:
         return indent + row.text
@@ -265,7 +265,7 @@ def _render_heading(review: Review, paint: Paint) -> Iterator[str]:
 
 
 def _render_stack_table(review: Review) -> Iterator[str]:
-    """Yield a line for each stack with its counts, GPUs and dangerous changes."""
+    """Yield a line for each stack: counts, GPUs and dangerous changes."""
     width = max(len(escape_invisible(stack.name)) for stack in review.stacks)
     for stack in review.stacks:
         dangers = f"; {counted(stack.dangers, 'dangerous change')}" if stack.dangers else ""
@@ -277,7 +277,7 @@ def _render_stack_table(review: Review) -> Iterator[str]:
 
 
 def _render_next_commands(review: Review, paint: Paint) -> Iterator[str]:
-    """Yield the commands for applying, or a sentence that there is nothing to apply."""
+    """Yield the commands for applying, or the sentence for a plan with nothing to apply."""
     commands = [command for _, command in review.commands]
     yield paint("bold", "Next:") if commands else review.nothing
     yield from (f"    {escape_invisible(command)}" for command in commands)

@@ -60,9 +60,10 @@ class _MaskingCrypter:
 
 
 def decode_masked_resource(document: Mapping[str, Any]) -> ResourceState:
-    """Decode a resource without its secrets. Raises StateError for another format than Pulumi's.
+    """Decode a resource without secrets.
 
-    Only the properties and `_RESOURCE_FIELDS` are decoded; other fields are dropped.
+    Raises StateError for another format than Pulumi's. Raises StateError for another format than
+    Pulumi's. Only the properties and `_RESOURCE_FIELDS` are decoded; other fields are dropped.
     """
     values = {name: _mask_secrets(document.get(name) or {}) for name in ("inputs", "outputs")}
     plain = {name: document[name] for name in _RESOURCE_FIELDS if name in document}
@@ -90,7 +91,7 @@ def _mask_secrets(value: Any) -> Any:
 
 
 def _list_secret_names(type_: str) -> set[str]:
-    """Return the properties of a gpuform type that hold secrets; empty for other types."""
+    """Return the names of secret properties of a gpuform type; empty for other types."""
     kind = find_kind(type_)
     if kind is None:
         return set()
@@ -301,7 +302,7 @@ def _infer_operation(
 def _count_actions(
     preview: Preview, plan: Plan, ops: Mapping[str, Sequence[str]], operation: str
 ) -> tuple[Mapping[PlanAction, int], list[str]]:
-    """Return the counts by action, and notes about resources that are counted but not listed.
+    """Return the counts by action, and notes about resources counted but not listed.
 
     Only a refresh has such resources. After an applied run the plan's own counts are returned.
     """
@@ -454,7 +455,7 @@ def _list_secret_changes(
 
 
 def _list_step_notes(name: str, step: _Step) -> Iterator[str]:
-    """Yield notes about hidden facts of a resource, and about Pulumi's refusal to delete it."""
+    """Yield notes about hidden facts of a resource, and about a deletion Pulumi will refuse."""
     if step.op in (Op.UPDATE, Op.REPLACE) and step.old and step.new:
         both = list_secret_properties(step.old.inputs) & list_secret_properties(step.new.inputs)
         hidden_names = sorted(both - {*step.changed, PROVIDER_PROPERTY})
@@ -466,7 +467,7 @@ def _list_step_notes(name: str, step: _Step) -> Iterator[str]:
 
 
 def _list_errors(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the error messages of the preview, each with the name of its resource."""
+    """Yield the error messages of the preview, each with the name of the resource."""
     for diagnostic in _list_diagnostics(document):
         message, urn = str(diagnostic.get("message", "")).strip(), str(diagnostic.get("urn", ""))
         if diagnostic.get("severity") == "error" and message:

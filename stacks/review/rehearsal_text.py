@@ -41,7 +41,7 @@ def render_rehearsal(rehearsal: Rehearsal | None, paint: Paint = PLAIN) -> Itera
 
 
 def render_all_hazards(rehearsal: Rehearsal, paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield a rehearsal with all hazards, a line for each harmless one, and what it assumes."""
+    """Yield a rehearsal with all hazards, one line for each harmless one, and its assumptions."""
     yield _format_title(f"{TITLE} with {_name_stacks(rehearsal)}", rehearsal, paint)
     for line in _format_undisturbed(rehearsal):
         yield f"    {escape_invisible(line)}"
@@ -74,7 +74,7 @@ def _format_title(label: str, rehearsal: Rehearsal, paint: Paint) -> str:
 
 
 def _name_stacks(rehearsal: Rehearsal) -> str:
-    """Return the rehearsed stack, or the stacks that were rehearsed together."""
+    """Return the names of the stacks rehearsed together, or of the single rehearsed stack."""
     if rehearsal.project:
         return f"{rehearsal.project}/{rehearsal.stack}"
     stacks = dict.fromkeys(map(get_stack_and_project, rehearsal.actions))
@@ -104,7 +104,7 @@ def format_verdict(rehearsal: Rehearsal) -> str:
 
 
 def format_outcomes(rehearsal: Rehearsal) -> Iterator[str]:
-    """Yield the undisturbed run if it loses anything, the worst hazards, and what was played.
+    """Yield the losses of the undisturbed run, the worst hazards, and the number of played hazards.
 
     A hazard has several lines: its loss, what is left half done, the command that completes the
     plan, and declarations that avoid the loss.
@@ -120,7 +120,7 @@ def format_outcomes(rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def _format_undisturbed(rehearsal: Rehearsal) -> Iterator[str]:
-    """Yield where the rehearsal differs from the plan, and what is lost without any hazard."""
+    """Yield the differences between rehearsal and plan, and the losses without any hazard."""
     usual = rehearsal.undisturbed
     if rehearsal.played_changes is not None:
         yield (
@@ -156,7 +156,7 @@ def _format_outcome(outcome: HazardOutcome) -> Iterator[str]:
 
 
 def _format_advice(advice: Advice) -> str:
-    """Return one way to avoid a loss, with what its rehearsal has lost."""
+    """Return one advice against a loss, with the remaining loss in its rehearsal."""
     remaining = counted(advice.lost_gpus, "GPU") if advice.lost_gpus else "no GPU"
     if advice.gpu_hours_without_work:
         remaining = f"{advice.gpu_hours_without_work:,.1f} GPU-hours"
@@ -202,7 +202,7 @@ def _list_losses(outcome: HazardOutcome) -> list[str]:
 
 
 def _count_kinds(outcomes: Iterable[HazardOutcome]) -> Iterator[str]:
-    """Yield each kind of hazard with the number of its points, unless it has only one."""
+    """Yield each kind of hazard, with the number of points if more than one."""
     points: Counter[str] = Counter()
     for outcome in outcomes:
         points[outcome.hazard.kind] += outcome.hazard.points
@@ -211,7 +211,7 @@ def _count_kinds(outcomes: Iterable[HazardOutcome]) -> Iterator[str]:
 
 
 def _format_limits(rehearsal: Rehearsal) -> str:
-    """Return the sentence on what the rehearsal is not, with the hazards that were not played."""
+    """Return the sentence about the limits of the rehearsal, with the hazards not played."""
     reasons: dict[str, list[str]] = {}
     for hazard in rehearsal.not_played:
         reasons.setdefault(hazard.reason, []).append(str(hazard.kind))

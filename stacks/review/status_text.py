@@ -67,14 +67,14 @@ class LensStatus:
 
     @property
     def capacity(self) -> Capacity | None:
-        """Return the free capacity and its users; None without an overview."""
+        """Return the free capacity and the users of GPUs; None without an overview."""
         return (
             None if self.overview is None else Capacity.from_overview(self.overview, self.consumers)
         )
 
     @property
     def node_counts(self) -> dict[str, int]:
-        """Return the number of nodes by state, without numbers that Lens does not report."""
+        """Return the number of nodes by state, without numbers missing in Lens."""
         overview = self.overview
         if overview is None:
             return {}
@@ -215,7 +215,7 @@ def _format_age(seconds: float) -> str:
 
 
 def _render_resource_table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
-    """Yield the table; below a resource's row stand its reasons, alerts, problems and figures."""
+    """Yield the table; reasons, alerts, problems and figures follow a resource's row."""
     rows = [(*_COLUMNS, _OWNER), *map(_build_row, resources)]
     # Without owners, the column would be empty.
     if not any(resource_status.summary.owner for resource_status in resources):
@@ -242,7 +242,7 @@ def _render_resource_table(resources: Sequence[ResourceStatus], paint: Paint) ->
 
 
 def _build_row(resource: ResourceStatus) -> tuple[str, ...]:
-    """Build the cells of a resource, the owner last; `-` for what is empty or unknown."""
+    """Build the cells of a resource, the owner last; `-` for an empty or unknown value."""
     summary = resource.summary
     ready = {True: "yes", False: "no", None: "-"}[summary.ready]
     gpus = str(summary.gpus) if summary.gpus else "-"
@@ -291,7 +291,7 @@ def _format_totals(status: StatusReport) -> str:
 
 
 def _render_lens(lens: LensStatus, paint: Paint) -> Iterator[str]:
-    """Yield Lens's figures, at most `MAX_LISTED` GPUs, or the problem of reading them."""
+    """Yield Lens's figures, with at most `MAX_LISTED` GPUs, or the problem of the request."""
     yield paint("bold", "Lens:")
     if lens.problem:
         for line in f"could not be read: {lens.problem}".split("\n"):
@@ -311,7 +311,7 @@ def _render_lens(lens: LensStatus, paint: Paint) -> Iterator[str]:
 
 
 def _render_hot_gpus(temperatures: Heatmap) -> Iterator[str]:
-    """Yield at most `MAX_LISTED` GPUs that are hot or have no known temperature."""
+    """Yield at most `MAX_LISTED` GPUs with a high or unknown temperature."""
     degrees = [to_celsius(point.value, temperatures.unit) for point in temperatures.data]
     hot_points = [
         point

@@ -109,7 +109,7 @@ def format_gpu_totals(plan: Plan, paint: Paint = PLAIN) -> str:
 
 
 def _format_gpu_total(sign: str, gpu_counts: Iterable[int | None]) -> str:
-    """Format the sum of GPUs with the sign; an unknown count makes it `or more`.
+    """Format the sum of GPUs with the sign, and `or more` if a count is unknown.
 
     Empty for no GPUs; `an unknown number` for an unknown count without known GPUs.
     """
@@ -230,7 +230,7 @@ def format_gate(gate: GateResult) -> str:
 
 
 def describe_waiver(waiver: Waiver) -> str:
-    """Return who waived a gate until when and why, also for a waiver that is over."""
+    """Return who waived a gate, until when and why, also for an ended waiver."""
     state = "the waiver ended on" if waiver.is_over else "waived until"
     return f"{state} {waiver.until}, by {waiver.by}: {waiver.reason}"
 
@@ -344,7 +344,10 @@ def _describe_jobs(node: RemovedNode) -> str:
 
 
 def _describe_busy_policy(removed_nodes: RemovedNodes) -> str:
-    """Describe what happens to the jobs on removed nodes: fail, evict or wait."""
+    """Describe the effect on the jobs of removed nodes: fail, evict or wait.
+
+    fail, evict or wait.
+    """
     if removed_nodes.on_busy == "fail":
         return (
             f"jobs run there now ({removed_nodes.scheduler}): the run fails unless they end first"
@@ -363,7 +366,7 @@ _MAX_JOBS_LISTED = 3
 
 
 def format_repairs(plan: Plan) -> Iterator[str]:
-    """Yield one line for each node that the plan repairs, or whose repair the plan ends.
+    """Yield one line for each node to be repaired, and for each repair to be ended by the plan.
 
     The lines are not escaped.
     """
@@ -401,7 +404,7 @@ def _format_evidence_age(repair: NodeRepair, made_at: str) -> str:
 
 
 def _describe_node_jobs(change: ResourceChange, repair: NodeRepair) -> str:
-    """Describe the jobs on a node that is repaired, or say that the jobs are unknown."""
+    """Describe the jobs on a node under repair, or say "unknown"."""
     nodes = change.leaving.nodes if change.leaving is not None else ()
     node = next((candidate for candidate in nodes if candidate.name == repair.node), None)
     return "its jobs are unknown" if node is None else _describe_running_jobs(node)

@@ -39,7 +39,7 @@ _PRODUCT: Final = "-//gpuform//calendar//EN"
 
 
 def render_agenda(agenda: Agenda, *, paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield a table with a row for each line, by time, then the stacks that could not be read."""
+    """Yield a table with a row for each line, by time, then the unreadable stacks."""
     if agenda.entries:
         rows = [_COLUMNS, *map(_build_row, agenda.entries)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -53,7 +53,7 @@ def render_agenda(agenda: Agenda, *, paint: Paint = PLAIN) -> Iterator[str]:
 
 
 def _build_row(entry: AgendaEntry) -> tuple[str, ...]:
-    """Return the cells of a line; `now` without any time, `-` for a time that is not known."""
+    """Return the cells of a line; `now` without any time, `-` for an unknown time."""
     is_now = not entry.start and not entry.end and entry.kind in ("rollout", "certification")
     start = "now" if is_now else entry.start or "-"
     texts = (start, entry.end or "-", entry.stack, entry.name, entry.text)
@@ -144,7 +144,7 @@ _STYLES: Final = {
 
 
 def render_explanation(explanation: Explanation, *, paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield what the name is, what happened, its tests, repairs and cost, and the runs."""
+    """Yield the kind and ids of the name, then events, tests, repairs, cost and runs."""
     yield from _render_title(explanation, paint)
     yield ""
     yield paint("bold", "What happened:")
@@ -174,7 +174,7 @@ def render_explanation(explanation: Explanation, *, paint: Paint = PLAIN) -> Ite
 
 
 def _render_title(explanation: Explanation, paint: Paint) -> Iterator[str]:
-    """Yield what the name is, whether it exists, its URNs and its ids."""
+    """Yield kind and name, whether the object still exists, the URNs and the ids."""
     existence = "" if explanation.exists else ", which no longer exists"
     yield paint("bold", f"{explanation.kind} {escape_invisible(explanation.name)}{existence}")
     for urn in explanation.urns:
@@ -198,7 +198,7 @@ def _render_event(event: LifeEvent, kind: str, paint: Paint) -> Iterator[str]:
 
 
 def _describe_author(event: LifeEvent) -> str:
-    """Return which run did it, and which run before it may have begun."""
+    """Return the run behind an event, and any earlier run which may have begun the change."""
     if event.run is None:
         return "by no recorded run"
     if event.begun_by:
@@ -248,7 +248,7 @@ def _render_cost(explanation: Explanation) -> Iterator[str]:
 
 
 def _render_run(run: ExplainedRun) -> Iterator[str]:
-    """Yield a run's result and times, then who ran it, the plan, the message and the page."""
+    """Yield a run's result and times, then the user, the plan, the message and the page."""
     end = f" to {run.ended_at}" if run.ended_at else ", its end is not recorded"
     yield escape_invisible(f"  run {run.number}: {run.kind} {run.result}, {run.started_at}{end}")
     lines = [
@@ -277,7 +277,7 @@ def _list_origin_parts(run: ExplainedRun) -> Iterator[str]:
 
 
 def _list_plan_parts(run: ExplainedRun) -> Iterator[str]:
-    """Yield the digest of the plan, and how and by whom it was approved, as far as known."""
+    """Yield the digest of the plan, and the kind and author of the approval, as far as known."""
     if run.plan_digest:
         made = f" of {run.plan_made_at}" if run.plan_made_at else ""
         yield f"plan {run.plan_digest[:_DIGEST_LENGTH]}{made}"

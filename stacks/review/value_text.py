@@ -134,7 +134,7 @@ _RESOURCE_MARK = "@isPulumiResource"  # the SDK's, in previews only
 
 
 def to_display_value(value: Any, *, show_secrets: bool = False) -> Any:
-    """Convert `value` to plain JSON data, with `[secret]` and `[unknown]` for such values.
+    """Convert `value` to plain JSON data, with `[secret]` and `[unknown]` as placeholders.
 
     With `show_secrets`, secrets are shown in the clear. References become URNs, files their kind
     (`[asset]`), whole floats integers.

@@ -66,7 +66,7 @@ def check_module_values(scope: Scope, problems: Diagnostics) -> None:
 
 
 def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics) -> None:
-    """Report arguments of a module that violate their inputs' types or limits.
+    """Report arguments of a module which violate types or limits of the module's inputs.
 
     Arguments that are missing or still pending are not checked.
     """
@@ -87,7 +87,7 @@ def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics)
 def check_resource(
     instance: Instance, outer: Scope, problems: Diagnostics, *, planning: bool
 ) -> CheckedResource:
-    """Evaluate a resource, report problems in properties and options, and list its dependencies.
+    """Evaluate a resource, report problems in properties and options, and list dependencies.
 
     A resource that is only read (`id`) needs no inputs, and wrong values are not reported for it.
     """
@@ -197,7 +197,7 @@ def check_options(
 
 
 def _check_named(key: str, node: Node, scope: Scope, problems: Diagnostics) -> None:
-    """Report a node that does not name resources, or for most options exactly one."""
+    """Report a node without a reference to resources, or for most options to exactly one."""
     count_before = len(problems)
     scope.evaluate_node(node, problems)
     if len(problems) > count_before:

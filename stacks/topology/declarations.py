@@ -174,7 +174,7 @@ class Instance(Repetition[Declaration]):
 
     @property
     def lifecycle(self) -> "type[Lifecycle[Any, Any]]":
-        """Return the lifecycle class of the instance's kind on its platform."""
+        """Return the lifecycle class for kind and platform of the instance."""
         return load_lifecycle_class(self.declaration.platform, self.declaration.kind)
 
     def list_property_names(self) -> tuple[str, ...]:

@@ -247,7 +247,7 @@ class DeclaredAlias:
 
     @property
     def has_type(self) -> bool:
-        """Return True if the alias declares a type of its own."""
+        """Return True if the alias declares another type."""
         return isinstance(self.fields.get("type"), str)
 
     @property

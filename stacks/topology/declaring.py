@@ -96,7 +96,7 @@ class TaskLoop:
             self._run_ready_tasks(pool)
 
     def _enqueue(self, tasks: Sequence[DeclarationTask]) -> None:
-        """Make tasks ready, or let them wait for the answers of their dependencies.
+        """Make tasks ready, or let each task wait for the answers of its dependencies.
 
         The `dependencies` of the tasks are emptied; only their count is kept.
         """
@@ -110,7 +110,7 @@ class TaskLoop:
                 self._ready.append(task)
 
     def _run_ready_tasks(self, pool: ThreadPoolExecutor) -> None:
-        """Run ready tasks and those becoming ready, until none is ready or in flight."""
+        """Run ready tasks, also tasks which become ready, until no task is ready or in flight."""
         while self._ready or self._in_flight:
             if self._ready:
                 with self._run.declarations.track_work():
@@ -146,7 +146,7 @@ class TaskLoop:
             self._done.put((task, error))
 
     def _receive_answer(self) -> None:
-        """Wait for the answer of a task in flight, and record it; an exception is raised."""
+        """Wait for the answer of a task in flight and record the answer; an exception is raised."""
         task, answer = self._done.get()
         self._in_flight -= 1
         if isinstance(answer, BaseException):
@@ -163,7 +163,7 @@ class TaskLoop:
 
 
 def _serialize_exports(values: Mapping[str, Any]) -> PropertyMap:
-    """Convert outputs to property values for the engine; those without a value are left out."""
+    """Convert outputs to property values for the engine; outputs without a value are left out."""
     sent = {name: serialize_value(values[name], set()) for name in sorted(values)}
     return {name: value for name, value in sent.items() if value is not None}
 
@@ -188,7 +188,7 @@ class EngineSource(RunSource[Handle, Handle, Handle]):
         return create_secret(value)
 
     def create_alias(self, fields: dict[str, Any]) -> DeclaredAlias:
-        """Return the alias; its parent is a handle, a URN, or "" if undeclared."""
+        """Return the alias; `parent` becomes a handle, a URN, or "" if undeclared."""
         parent = fields.pop("parent", "")
         return DeclaredAlias(fields, parent)
 
@@ -266,7 +266,7 @@ class PreparedTopology:
 
 
 def prepare(planned: PlannedTopology, run: TopologyRun) -> PreparedTopology:
-    """Return the tasks that declare a planned topology to the engine.
+    """Return the tasks to declare a planned topology to the engine.
 
     Removes the declarations and files from `planned`, so that a large topology does not stay in
     memory for the whole run. An error in a declaration is not raised: it becomes the `failure` of

@@ -90,7 +90,7 @@ def _expand_scope(topology: Topology, scope: Scope, problems: Diagnostics, plann
 
 
 def _sort_modules(modules: Mapping[str, Inclusion]) -> list[str]:
-    """Sort the modules of a file by the dependencies of their arguments.
+    """Sort the modules of a file by the dependencies between arguments and modules.
 
     Modules in a cycle keep the order of the file; evaluation reports the cycle.
     """
@@ -107,11 +107,11 @@ class _Expander:
         self.scope, self.problems, self.planning = scope, problems, planning
 
     def create_group(self, make: type[_Made], declaration: Repeatable) -> InstanceGroup[_Made]:
-        """Return the group of a declaration with its instances: one for each item of `for_each`.
+        """Return the group of a declaration with the instances: one for each item of `for_each`.
 
-        Without `for_each` the group has one instance. If the keys are unknown, the group is `open`
-        and has no instances. A key that cannot be part of a name is reported as a problem. `make`
-        is the class of the instances.
+        one for each item of `for_each`. Without `for_each` the group has one instance. If the keys
+        are unknown, the group is `open` and has no instances. A key that cannot be part of a name
+        is reported as a problem. `make` is the class of the instances.
         """
         group: InstanceGroup[_Made] = InstanceGroup(declaration)
         node, module = declaration.for_each, self.scope.names.module
@@ -150,7 +150,7 @@ class _Expander:
         return self.index_items(declaration, node, value)
 
     def index_items(self, declaration: Repeatable, node: Node, items: list[Any]) -> dict[str, Any]:
-        """Return the items of a list by their text; report duplicates and wrong types."""
+        """Return the items of a list, by the item as text; report duplicates and wrong types."""
         items_by_key: dict[str, Any] = {}
         for item in items:
             # In Python, True is an integer: its key would be the text "True".

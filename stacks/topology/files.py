@@ -103,7 +103,7 @@ def _check_included_file(
 
 
 def _is_in_project(path: Path, topology: Path) -> bool:
-    """Return True if `path` is in the repository of `topology`, or else in its project.
+    """Return True if `path` is in the repository of `topology`, or else in the project.
 
     The root is the nearest folder with .git, else stacks.yaml, else Pulumi.yaml, else the
     topology's own. Git's own folder does not count: it holds the credentials of a CI job.
@@ -121,7 +121,7 @@ class _FileReader:
         self.read_paths: set[Path] = set()
 
     def read(self, path: Path, including: tuple[Path, ...]) -> Iterator[TopologyFile]:
-        """Yield a file, and then the files that it includes, each once; modules are left out.
+        """Yield a file, and then each included file, once; modules are left out.
 
         An included file outside the project is read, but no problem shows its text.
         """

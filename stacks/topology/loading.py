@@ -54,7 +54,7 @@ ANCHORS = "x-"
 
 
 def _check_keys(root: MappingNode, problems: Diagnostics) -> None:
-    """Report unknown top-level keys of a file, except those that begin with `x-`."""
+    """Report unknown top-level keys of a file, except keys with the prefix `x-`."""
     for key, entry in root.entries.items():
         if key not in TOP_LEVEL and not key.startswith(ANCHORS):
             hint = suggest_name(key, TOP_LEVEL, f"use one of {', '.join(TOP_LEVEL)}")
@@ -242,7 +242,7 @@ class _Loader:
                     self.topology.unread.addresses.add((MODULES, name.text))
 
     def read_inclusion(self, node: MappingNode, file: TopologyFile) -> Inclusion | None:
-        """Read an entry of `include` with its module, or return None after a problem.
+        """Read an entry of `include` with the included module, or return None after a problem.
 
         An argument of null leaves the input its default.
         """
@@ -285,7 +285,7 @@ class _Loader:
     def read_declaration(
         self, section: str, name: str, entry: Entry, defaults: Defaults
     ) -> Declaration | None:
-        """Return the declaration of an entry, completed by the defaults of its platform.
+        """Return the declaration of an entry, completed by the defaults of the platform.
 
         Returns None, and reports a problem, if the platform is missing or cannot be used. An option
         that is null in the entry removes the default.

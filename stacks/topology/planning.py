@@ -214,7 +214,7 @@ def _refuse_unset(
 
 
 def _check_rules(resources: Iterable[CheckedResource], problems: Diagnostics) -> None:
-    """Apply the rules over several resources, and add their problems to `problems`.
+    """Apply the rules over several resources, and add every problem found to `problems`.
 
     A rule sees the checked resource and the ones before it: `resources` are sorted, dependencies
     first.

@@ -200,7 +200,7 @@ class References:
     values: "Scope"
 
     def find_values(self, reference: ExpressionReference, *, alone: bool) -> Iterator[Leaf]:
-        """Yield the values of a reference, each with its path among the variables.
+        """Yield the values of a reference, each with the path among the variables.
 
         `alone` is True if the reference is the complete expression: then a resource means its id.
         A function has no values. Raises ExpressionError for an unknown name.
@@ -222,7 +222,7 @@ class References:
                 yield (reference.root, name), get_value(name)
 
     def _describe_root(self, root: str) -> tuple[Sequence[str], Callable[[str], Any], str]:
-        """Return the names after a root such as `config`, and how to get their values.
+        """Return the names after a root such as `config`, and a function for the value of a name.
 
         Returns the existing names, the function that returns the value of a name, and the hint of
         the error for an unknown name. Raises ExpressionError for an unknown root.
@@ -259,7 +259,7 @@ class References:
         return list(group.instances.values()) if instance is None else [instance]
 
     def find_named_resources(self, reference: ExpressionReference) -> list[Instance] | None:
-        """Return the resources that a reference stands for, or None if it has another value.
+        """Return the resources behind a reference, or None if the reference has another value.
 
         A reference to an entry with `for_each`, or to a module, stands for all of its resources; an
         input or output of a module stands for the resources that its own value names. A reference
@@ -334,7 +334,7 @@ class References:
             yield (*module.path, name), self.values.get_output(module, name)
 
     def _list_outputs(self, reference: ExpressionReference) -> Iterator[tuple[ModuleInstance, str]]:
-        """Yield module and name of each output that a reference may mean.
+        """Yield module and name of each output possibly meant by a reference.
 
         These are all outputs of the module if the reference names no output, or the name is not
         known yet. Raises ExpressionError if the module or the output does not exist.
@@ -374,7 +374,7 @@ class References:
     def _choose_properties(
         self, reference: ExpressionReference, instance: Instance, at: int | None, *, alone: bool
     ) -> Sequence[str]:
-        """Return the names of the properties that a reference to a resource may mean.
+        """Return the names of the properties possibly meant by a reference to a resource.
 
         These are all properties if the reference names no property, or the name is not known yet.
         With `alone`, a reference without a property means the id. `at` is the index of the step
@@ -391,7 +391,7 @@ class References:
         return (name,)
 
     def _get_group(self, reference: ExpressionReference) -> InstanceGroup[Any]:
-        """Return the instances of the entry that a reference names.
+        """Return the instances of the entry named by a reference.
 
         Raises ExpressionError for a name that is missing, not known yet, or not declared.
         """
@@ -419,7 +419,7 @@ class References:
     def _find_instance(
         self, reference: ExpressionReference, group: InstanceGroup[_Made]
     ) -> tuple[_Made | None, int]:
-        """Return the instance that a reference names, and how many of its steps name it.
+        """Return the instance named by a reference, and the number of steps in the instance's name.
 
         Returns None as the instance if the reference means all instances, or if the instance is not
         known yet. Raises ExpressionError for an instance that does not exist.

@@ -57,10 +57,10 @@ class RunSource(ABC, Generic[ResourceT, ModuleT, StackT]):
 
     @abstractmethod
     def create_alias(self, fields: dict[str, Any]) -> Any:
-        """Return an alias with these fields; `parent` is among them if it is declared."""
+        """Return an alias with the values in `fields`, which include `parent` if declared."""
 
     def get_config(self, name: str) -> Any:
-        """Return the value of a configuration variable, marked if it is secret."""
+        """Return the value of a configuration variable, marked if secret."""
         config_value = self._planned.config[name]
         return self.make_secret(config_value.value) if config_value.secret else config_value.value
 
@@ -75,7 +75,7 @@ class RunSource(ABC, Generic[ResourceT, ModuleT, StackT]):
     def build_missing_output_error(
         self, reference: str, name: str, existing_names: Collection[str]
     ) -> TopologyError:
-        """Return the error that a referenced stack has no output `name`.
+        """Return the error for a referenced stack without the output `name`.
 
         `reference` is the entry of `stack_references`; the hint lists the existing outputs.
         """
@@ -86,7 +86,7 @@ class RunSource(ABC, Generic[ResourceT, ModuleT, StackT]):
         return TopologyError([DocumentDiagnostic(position, "reference", message, hint)])
 
     def evaluate_options(self, options: Mapping[str, Entry], scope: Scope) -> dict[str, Any]:
-        """Return the values of options that are set; options for resources have what stands there.
+        """Return the values of the set options; options for resources hold the resource objects.
 
         Raises:
             TopologyError: an option cannot be evaluated.
@@ -106,7 +106,7 @@ class RunSource(ABC, Generic[ResourceT, ModuleT, StackT]):
         return option_values
 
     def _find_named(self, entry: Entry, scope: Scope) -> list[ResourceT]:
-        """Return what stands for the resources named by the option's items."""
+        """Return the registered resource object of each resource named in the option's items."""
         return [
             self.resources[resource]
             for item in list_items(entry)
@@ -114,7 +114,7 @@ class RunSource(ABC, Generic[ResourceT, ModuleT, StackT]):
         ]
 
     def _evaluate_alias(self, node: Node, scope: Scope) -> Any:
-        """Return the alias of a node; its parent is a resource or a URN."""
+        """Return the alias of a node; the parent of the alias is a resource or a URN."""
         entries = node.entries if isinstance(node, MappingNode) else {}
         fields = {
             key: require_value(scope, entry.node)
@@ -140,7 +140,7 @@ def enter_instance(scope: Scope, instance: Instance) -> Scope:
 
 
 def evaluate_properties(resource: CheckedResource, scope: Scope) -> dict[str, Any]:
-    """Return the values of a resource's properties; those known while planning are not repeated.
+    """Return the values of a resource's properties; values known while planning are reused.
 
     Raises TopologyError with all problems of a property.
     """
@@ -284,7 +284,7 @@ def register_resources(planned: PlannedTopology, scope: Scope, program: ProgramS
 def _register_resource(
     resource: CheckedResource, topology: Scope, program: ProgramSource
 ) -> PlatformResource:
-    """Register a resource, or read it if an id is declared; the default parent is its module.
+    """Register a resource, or read the object of a declared id; the default parent is the module.
 
     A read ignores the declared properties.
     """

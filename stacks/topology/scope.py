@@ -55,7 +55,7 @@ class ResourceValue(dict[str, Any]):
 
     @property
     def stands_for(self) -> Any:
-        """Return the resource's id, the value of an expression that names only the resource."""
+        """Return the resource's id, the value of an expression with the resource's name alone."""
         return self["id"]
 
 
@@ -214,7 +214,7 @@ class Scope:
         return list(resources)
 
     def find_named_resources(self, node: Node) -> list[Instance] | None:
-        """Return the resources that a node refers to as its complete value.
+        """Return the resources a node refers to as the node's complete value.
 
         Returns None if the node is another value, such as a text or a property of a resource.
         Returns an empty list for an invalid reference, which the evaluation reports.
@@ -283,7 +283,7 @@ class Scope:
         return self._evaluate_once(("resources out", module, name), "", find) or []
 
     def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
-        """Return the resources that a module's argument refers to as its complete value.
+        """Return the resources a module's argument refers to as the complete value.
 
         `name` is the input of the argument. Returns None if the argument is missing or is another
         value, such as a text or a property of a resource. Returns an empty list for an invalid
@@ -297,7 +297,7 @@ class Scope:
     def find_resources_named_by_output(
         self, module: ModuleInstance, name: str
     ) -> list[Instance] | None:
-        """Return the resources that a module's output refers to as its complete value.
+        """Return the resources a module's output refers to as the complete value.
 
         Returns None if the output is another value, such as a text or a property of a resource.
         Returns an empty list for an invalid reference. The module must have the output.

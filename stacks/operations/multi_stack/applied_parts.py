@@ -82,7 +82,7 @@ def require_upstream_applied(
     selected_names: Sequence[str],
     environ: Mapping[str, str],
 ) -> None:
-    """Raise PlanRefused unless all stacks that come before the selected ones are applied.
+    """Raise PlanRefused unless all stacks before the selected stacks are applied.
 
     A stack of the plan that is not selected must have been applied by another run, as the last run
     of that stack. Only direct dependencies are looked at: these were applied after their own. A
@@ -123,7 +123,7 @@ def list_applied_names(
     names: Collection[str],
     environ: Mapping[str, str],
 ) -> list[str]:
-    """Return those of the named stacks whose last run has applied their plan.
+    """Return the named stacks whose last run has applied the saved plan.
 
     Raises:
         EngineError: a history cannot be read.
@@ -133,7 +133,10 @@ def list_applied_names(
 
 
 def _read_run(plan: Plan, workspace: MultiStackWorkspace, environ: Mapping[str, str]) -> PlanRun:
-    """Return what the history of the plan's stack shows of the plan. Raises EngineError."""
+    """Return from the stack's history whether and how the plan was run.
+
+    Raises EngineError. Raises EngineError.
+    """
     stack = workspace.stacks[plan.project_stack]
     backend = stack.open_workspace(environ).backend
     seal = plan.basis.seal if plan.basis else ""

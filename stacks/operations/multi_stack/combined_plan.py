@@ -370,7 +370,7 @@ def _sum_costs(costs: Iterable[tuple[str, StackCost]]) -> StackCost:
 def run_emulators(
     workspace: MultiStackWorkspace, names: Iterable[str], *, emulate: bool
 ) -> Iterator[Mapping[str, Mapping[str, str]]]:
-    """Run the stacks' emulators, and yield by stack the variables that lead to the emulator.
+    """Run the stacks' emulators, and yield by stack the variables for access to its emulator.
 
     Stacks of projects without an emulator share one in the workspace's folder. Without `emulate` no
     emulator runs, and there are no variables.

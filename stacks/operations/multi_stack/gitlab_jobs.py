@@ -69,7 +69,7 @@ def render_gitlab_jobs(
 
 
 def _build_waves_job(folder: PartFolder, root: Path) -> dict[str, Any]:
-    """Return the job that gives the schedule to the other jobs of its pipeline.
+    """Return the job which passes the schedule on to the other jobs of the pipeline.
 
     A job can download no file of the parent pipeline without the id of that pipeline.
     """
@@ -96,9 +96,9 @@ def _build_waves_job(folder: PartFolder, root: Path) -> dict[str, Any]:
 def _build_files(
     part: WavePart, folder: PartFolder | None, root: Path, jobs_by_stack: dict[str, str]
 ) -> dict[str, Any]:
-    """Return what the job of a part downloads and passes on: its own parts, and no others.
+    """Return the downloads and artifacts of a part's job: the job's own parts, and no others.
 
-    The job downloads only the parts that its stacks read.
+    its own parts, and no others. The job downloads only the parts that its stacks read.
     """
     if folder is None:
         return {"dependencies": []}

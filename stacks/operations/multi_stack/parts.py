@@ -158,7 +158,7 @@ def _split_wave(number: int, names: Sequence[str], runners: int | None) -> tuple
 
 
 def _describe_release() -> str:
-    """Return the release of this process, as plans name it."""
+    """Return the release of this process, in the form used in plans."""
     return f"gpuform {version('gpuform')}"
 
 
@@ -225,7 +225,7 @@ class PartFolder:
         return self.path / f"{name}.json"
 
     def write_part(self, name: str, result: TaskResult) -> Path:
-        """Write the part of a stack that was planned with `part_facts`, and return the path."""
+        """Write the part of a stack planned with `part_facts`, and return the path."""
         if result.plan is None:
             raise AssertionError("a stack without a plan has no part")
         part = PlanPart(plan=result.plan, **result.part_fields)
@@ -239,7 +239,7 @@ class PartFolder:
         return self.read_part_and_digest(name)[0]
 
     def read_part_and_digest(self, name: str) -> tuple[PlanPart, str]:
-        """Read the part of a stack as `read_part`, and return it with the SHA-256 of its file."""
+        """Read the part of a stack like `read_part`, and return the SHA-256 of the file, too."""
         path = self.get_path(name)
         try:
             content = path.read_bytes()
@@ -269,7 +269,7 @@ class PartFolder:
         return part, hashlib.sha256(content).hexdigest()
 
     def require_complete(self) -> None:
-        """Raise PartRefused if the part of a stack is missing, or a file is of no such stack."""
+        """Raise PartRefused if the part of a stack is missing, or a file belongs to no stack."""
         names = self.names
         missing = [name for name in names if not self.get_path(name).is_file()]
         if missing:
@@ -302,7 +302,7 @@ def _make_folder(path: Path) -> None:
 def build_part_order(
     folder: PartFolder, names: Sequence[str], start: Path, environ: Mapping[str, str]
 ) -> tuple[StackOrder, list[str]]:
-    """Return the order of the named stacks and of those they read, and the names of the latter.
+    """Return the order of the named stacks and the stacks read by them, and the latter's names.
 
     Only these stacks are read: the time of a part does not grow with the number of all stacks.
 
@@ -350,7 +350,7 @@ def open_upstream_parts(
     environ: Mapping[str, str],
     ask_passphrase: AskPassphrase | None,
 ) -> dict[str, TaskResult]:
-    """Return the plans of stacks that others read, as if this machine had just made them.
+    """Return the plans of stacks read by others, in the form of plans made on this machine.
 
     Raises:
         PartRefused: a part is missing, is not the one that was made, or its stack has another key.
@@ -377,7 +377,7 @@ def open_upstream_parts(
 def _open_crypter(
     stack: WorkspaceStack, environ: Mapping[str, str], ask_passphrase: AskPassphrase | None
 ) -> SecretsManager:
-    """Return the encryption of a stack with the key in its settings, else in its state.
+    """Return the encryption of a stack with the key in the settings, else in the state.
 
     The part itself is not asked: whoever edits it could name another key. Raises EngineError.
     """
@@ -395,7 +395,10 @@ def _open_crypter(
 
 
 def _is_genuine(part: PlanPart, crypter: SecretsManager) -> bool:
-    """Return True if part and plan are as the stack's process sealed them. Raises EngineError."""
+    """Return True if the seals of part and plan are the stack's own.
+
+    Raises EngineError. Raises EngineError.
+    """
     digest = crypter.compute_digest
     return part.seal == _compute_seal(part, crypter) and is_sealed(part.plan, digest)
 
@@ -437,7 +440,7 @@ def read_all_parts(
     environ: Mapping[str, str],
     warn: Callable[[str], None],
 ) -> JoinedParts:
-    """Return the plans of all stacks of the schedule, as if this machine had just made them.
+    """Return the plans of all stacks of the schedule, in the form of plans made on this machine.
 
     The seals are checked where the environment has the keys; else a warning says that the apply
     checks them.

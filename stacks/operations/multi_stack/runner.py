@@ -342,7 +342,7 @@ class _MultiStackRun:
         return {name: results[name] for name in self.names}, is_cancelled
 
     def _combine_plans(self, results: Mapping[str, TaskResult]) -> StacksPlan | None:
-        """Return the plans of all stacks as one, in the order in which they will be applied.
+        """Return the plans of all stacks as one, in the order of the coming apply.
 
         A stack whose preview failed comes at the end, with an empty plan that has the error.
         Returns None if no stack has a plan.
@@ -461,7 +461,7 @@ class _MultiStackRun:
         return ExitReason.UNEXPECTED_CHANGES if unexpected else ExitReason.SUCCEEDED
 
     def _list_applied_names(self, *, is_part: bool) -> list[str]:
-        """Return the chosen stacks that an earlier run of the same part has applied."""
+        """Return the chosen stacks which an earlier run of an equal part has applied."""
         if self.plan_file is None or not is_part:
             return []
         environ = get_run_context().environ
@@ -473,7 +473,7 @@ class _MultiStackRun:
         return find_apply_order(self.order.workspace, chosen_plans)
 
     def _find_dependencies(self) -> dict[str, set[str]]:
-        """Return, by stack, the chosen stacks that its files read and those in its `after`."""
+        """Return, by stack, the chosen stacks read by the stack's files or listed in `after`."""
         names = set(self.names)
         return {name: (set(self.order.dependencies[name]) - {name}) & names for name in self.names}
 
@@ -486,7 +486,7 @@ class _MultiStackRun:
         *,
         preview: bool,
     ) -> tuple[dict[str, TaskResult], bool]:
-        """Run the task of each stack after its dependencies; also return whether it was cancelled.
+        """Run the task of each stack after all dependencies; return also if the run was cancelled.
 
         Stacks with one of the `known_results` are not run.
         At most `jobs` tasks run at a time, unless the options set another number.
@@ -518,7 +518,7 @@ class _MultiStackRun:
         uses_planned_outputs: bool = False,
         subject: ReportSubject = "",
     ) -> Task:
-        """Build a stack's task from the run's options; `task_options` override these."""
+        """Build a stack's task from the run's options, overridden by `task_options`."""
         options = self.options
         workspace_stack = self.order.workspace.stacks[name]
         return Task(

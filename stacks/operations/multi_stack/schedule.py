@@ -98,7 +98,7 @@ class Schedule:
         self._messages.put(None)
 
     def terminate(self) -> None:
-        """Terminate every process, and kill those still running after 5 s each.
+        """Terminate every process, and kill a process still running 5 s later.
 
         Call `cancel` before: the end of a process may start further stacks otherwise. Callable from
         any thread.
@@ -168,7 +168,7 @@ class Schedule:
             self._record_result(name, message)
 
     def _record_result(self, name: str, result: TaskResult) -> None:
-        """Record the result of a stack that has ended, and report it.
+        """Record the result of an ended stack, and report the result.
 
         Answers the programs of other stacks that have asked for this stack's outputs. If the stack
         has failed, its direct and indirect dependents are recorded as not started.
@@ -196,7 +196,7 @@ class Schedule:
     def _handle_outputs_question(
         self, name: str, process: StackProcess, question: OutputsRequest
     ) -> None:
-        """Answer a program that asks for another stack's outputs, now or when that stack ends.
+        """Answer a program's question for another stack's outputs, now or when the stack ends.
 
         If the other stack is not part of this run, the answer is empty, and the program reads the
         outputs from that stack's state.
@@ -253,7 +253,7 @@ class Schedule:
         return OutputsResponse(number=number, outputs=outputs, seal=basis.seal if basis else "")
 
     def _find_cycle(self, name: str) -> str:
-        """Return the cycle in which the stack waits for itself, such as `a -> b -> a`.
+        """Return a cycle of stacks in wait for each other, such as `a -> b -> a`.
 
         Returns "" without a cycle. A stack waits for its dependencies that have not ended, and for
         the stacks whose outputs its program has asked for.

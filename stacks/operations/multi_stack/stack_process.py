@@ -285,7 +285,10 @@ class StackProcess:
             self._process.kill()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        """Start the Python process of the stack in a process group of its own. Raises OSError."""
+        """Start the stack's Python process in a new process group.
+
+        Raises OSError. Raises OSError.
+        """
         return subprocess.Popen(  # noqa: S603 - gpuform itself
             # -P: a module in the working directory must not hide one of gpuform's.
             [self.interpreter.python, "-P", "-m", self.main_module],
@@ -365,7 +368,7 @@ class ProcessPool:
         self._idle.append(process)
 
     def close(self) -> None:
-        """Close all idle processes, so that they end."""
+        """Close all idle processes, which then end."""
         while self._idle:
             self._idle.pop().close()
 

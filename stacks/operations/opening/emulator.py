@@ -111,7 +111,7 @@ def _find_store(directory: Path) -> Path:
 
 @contextmanager
 def _serve_store(store: Path) -> Iterator[RunContext]:
-    """Serve an emulator, and yield the run context that leads to the emulator."""
+    """Serve an emulator, and yield a run context with the emulator's addresses."""
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 
     _make_folder(store)
@@ -205,7 +205,7 @@ def find_emulator_at(url: str) -> RunningEmulator | None:
 
 
 def require_emulator_at(url: str) -> RunningEmulator:
-    """Return the emulator at `url`, after waiting up to 10 s for its start.
+    """Return the emulator at `url`, after waiting up to 10 s for a response.
 
     Raises:
         EngineError: no emulator answers there in time.

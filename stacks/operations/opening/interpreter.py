@@ -36,7 +36,7 @@ def build_command_start(python: str | Path = sys.executable) -> list[str]:
 
 
 def find_other_interpreter(project: Project) -> Path | None:
-    """Return the interpreter of the project's virtualenv, or None if this process runs in it.
+    """Return the interpreter of the project's virtualenv, or None if this process runs there.
 
     None also stands for a project without a virtualenv.
 
@@ -68,7 +68,7 @@ class ProgramEnvironment:
 
     @property
     def is_current(self) -> bool:
-        """Return True if the virtualenv is the one of this process; False if it does not exist."""
+        """Return True if this process runs in the virtualenv; False if the folder is missing."""
         # Folders are compared: a virtualenv's interpreter is often a link to another one's.
         with suppress(OSError):
             return Path(sys.prefix).samefile(self.folder)

@@ -115,11 +115,11 @@ class SelectedStack:
         return stack
 
     def reopen(self, stack: Stack) -> Stack:
-        """Return the locked stack as it is stored now, with the run context of the open one."""
+        """Return the locked stack, read again, with the run context of the open stack."""
         return self.with_context(stack).open(exclusive=True)
 
     def with_context(self, stack: Stack) -> Self:
-        """Return a copy that opens the stack with the run context of the open `stack`."""
+        """Return a selection of the stack with the run context of the open `stack`."""
         return replace(self, run_context=stack.run_context)
 
     def build_lock_timeout(self, report: Callable[[str], None]) -> LockTimeout:
@@ -286,7 +286,7 @@ def enter_environment(
 
 
 def is_recorded_emulated(stack: Stack) -> bool:
-    """Return True if the stack's records name the emulator as its environment."""
+    """Return True if the emulator is the recorded environment of the stack."""
     recorded = read_environment(stack.get_intents().records)
     return recorded is not None and recorded.emulated
 

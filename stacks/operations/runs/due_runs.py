@@ -214,7 +214,7 @@ class RepairRun:
 
 
 def limit_repairs(run_context: RunContext, plan: Plan) -> RunContext:
-    """Return the context of a run that makes no other reviewed repairs than those of `plan`."""
+    """Return the context of a run limited to the reviewed repairs in `plan`."""
     keys = (
         permissions.compute_repair_key(node_repair)
         for change in plan.changes
@@ -228,7 +228,7 @@ def limit_repairs(run_context: RunContext, plan: Plan) -> RunContext:
 def describe_unplanned_repairs(
     saved_plan: Plan, new_changes: Iterable[ResourceChange]
 ) -> list[str]:
-    """Describe each repair of a new preview that the saved plan lacks or plans differently."""
+    """Describe each repair of a new preview missing in the saved plan or planned differently."""
     planned_repairs = {
         (change.urn, node_repair.node): node_repair
         for change in saved_plan.changes
@@ -254,7 +254,7 @@ def describe_unplanned_repairs(
 
 
 def _get_compared_fields(node_repair: NodeRepair) -> tuple[str, ...]:
-    """Return the fields of a repair that must be as planned."""
+    """Return the fields of a repair which must be as planned."""
     return (
         # Without `because` and `since`, which describe the fault and not the repair.
         node_repair.mode,

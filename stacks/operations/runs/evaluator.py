@@ -75,7 +75,7 @@ class PlanEvaluator:
         rehearse: Callable[[Plan], Rehearsal | None] = lambda _plan: None,
         project_gates: ProjectGates | None = None,
     ) -> Self:
-        """Read the project's price book and gates, or those of `project_gates`.
+        """Read the project's price book and gates, or take the gates of `project_gates`.
 
         `allowed` names the permissions of the run; a permission `gate:NAME` lets the plan pass that
         gate. `rehearse` returns the rehearsal of a plan with changes, or None.
@@ -256,7 +256,7 @@ class RunRecord:
         ]
 
     def _list_component_changes(self) -> list[ResourceChange]:
-        """List the changes of components, which have no provider to describe them."""
+        """List the changes of components, which have no provider to describe a change."""
         return [
             ResourceChange(
                 urn=step.urn,
@@ -275,7 +275,7 @@ class RunRecord:
 
 
 def _build_drift(step: Step, change: ResourceChange) -> ResourceDrift:
-    """Return what a refresh has found of a resource that is gone or changed."""
+    """Return the drift found by a refresh in a resource, which is gone or changed."""
     if step.new is None:
         return ResourceDrift(urn=step.urn, is_gone=True)
     nodes = list_entry_nodes(step.new)
@@ -290,7 +290,7 @@ def _build_drift(step: Step, change: ResourceChange) -> ResourceDrift:
 
 
 def _set_expired_reason(change: ResourceChange) -> ResourceChange:
-    """Return the change with the reason EXPIRED if it deletes an object that still exists."""
+    """Return the change with the reason EXPIRED if the change deletes an existing object."""
     # What is gone from its platform did not expire; only the state changes.
     if change.action is not PlanAction.DELETE or change.reason is PlanReason.GONE:
         return change

@@ -112,7 +112,7 @@ class RunOptions:
 
     @property
     def command(self) -> str:
-        """Return the name of the command that runs such an operation, for messages."""
+        """Return the name of the command behind the operation, for messages."""
         if self.preview_only and self.operation == "update":
             return "preview"
         return "up" if self.operation == "update" else self.operation

@@ -73,7 +73,7 @@ def read_content(path: Path) -> bytes:
 
 
 def build_unreadable_error(path: Path, error: OSError) -> PlanRefused:
-    """Build the error of a plan file that cannot be read."""
+    """Build the error for an unreadable plan file."""
     return PlanRefused(f"the plan {path} cannot be read: {error.strerror}")
 
 
@@ -182,7 +182,7 @@ class PlanRun(Enum):
 
 
 def find_plan_run(history: RunHistory, seal: str) -> PlanRun:
-    """Return what the history shows of the plan with this seal.
+    """Return from the history whether and how the plan sealed with `seal` was run.
 
     Raises:
         DamagedFile: an entry of the history cannot be read.

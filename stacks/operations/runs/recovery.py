@@ -199,7 +199,7 @@ class KeyRights:
 
     @property
     def are_limited(self) -> bool:
-        """Return True if an API key may not change some kind, so that every run needs a preview."""
+        """Return True if an API key may not change some kind, and each run needs a preview."""
         return any(
             find_write_refusal(load_lifecycle_class(*kind), self.settings) for kind in list_kinds()
         )
@@ -223,7 +223,7 @@ class KeyRights:
 
 
 def _describe_refusals(refused: Mapping[str, list[str]]) -> Iterator[str]:
-    """Yield each reason with the sorted names of its resources, at most `_SHOWN_NAMES`."""
+    """Yield each reason with the sorted names of the resources, at most `_SHOWN_NAMES`."""
     for reason, names in refused.items():
         omitted_count = len(names) - _SHOWN_NAMES
         listed = ", ".join(sorted(names)[:_SHOWN_NAMES]) + (

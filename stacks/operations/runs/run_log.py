@@ -180,12 +180,12 @@ class RunLogger:
         self._add_line(event="message", urn=event.urn, severity=severity, text=event.message)
 
     def _add_line(self, **facts: object) -> None:
-        """Add a line of the present time with these facts."""
+        """Add a line to the log, with the present time and `facts` as fields."""
         self._lines.append(LogLine.model_validate({"time": round(self._now(), 3), **facts}))
 
 
 def _describe_objects(step: Step) -> dict[str, object]:
-    """Return the id of the step's object, and the nodes that the step has added or removed.
+    """Return the id of the step's object, and the nodes added or removed by the step.
 
     An object may never be in a copy of the state: created by a run that was killed, and deleted by
     the next one. A later question about it needs its id in the log.
@@ -202,7 +202,7 @@ def _describe_objects(step: Step) -> dict[str, object]:
 
 
 def list_unfinished_steps(stack: Stack) -> tuple[UnfinishedStep, ...]:
-    """Return the steps of interrupted runs that a stack still has when a run opens it.
+    """Return the steps of interrupted runs still recorded when a run opens the stack.
 
     The run resolves them, so that no state names them afterwards.
     """
@@ -236,7 +236,7 @@ def collect_secrets(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
 
 
 def _redact_line(line: LogLine, redactor: Redactor) -> LogLine:
-    """Return the line with secrets masked in its text."""
+    """Return the line with secrets in the text masked."""
     return line.model_copy(update={"text": redactor.redact(line.text)}) if line.text else line
 
 

@@ -188,7 +188,7 @@ def _find_rehearsal(
 
 
 def _exclude_protected_resources(options: RunOptions, stack: Stack) -> RunOptions:
-    """Return the options without the stack's protected resources, if they ask for that."""
+    """Return the options, with protected resources excluded if `exclude_protected` is set."""
     if not options.exclude_protected:
         return options
     protected_urns = (resource.urn for resource in stack.snapshot.resources if resource.protect)
@@ -292,7 +292,7 @@ def _write_profile(path: Path | None) -> Iterator[None]:
 
 
 def _open_file(path: Path, label: str) -> TextIO:
-    """Open a file for writing, emptied; `label` names it in messages.
+    """Open a file for writing, emptied; `label` is the file's name in messages.
 
     Raises:
         EngineError: the file cannot be opened.
@@ -404,7 +404,7 @@ class PlannedRun:
 
     @property
     def _preview_context(self) -> RunContext:
-        """The context of the preview, which shows a reviewer all repairs that need a review."""
+        """Return the context of the preview, in which a reviewer sees all repairs up for review."""
         # Without a reviewer only automatic repairs may happen, and the preview shows those.
         repair_permissions = {Permission.REPAIR} if self._is_reviewed else ()
         return self.stack.run_context.with_permissions(repair_permissions)
@@ -545,7 +545,7 @@ class PlannedRun:
         )
 
     def _choose_reason(self, outcome: Outcome) -> ExitReason:
-        """Return the exit reason of a run that has ended by itself.
+        """Return the exit reason of a run which ended without an interruption.
 
         OUT_OF_CREDIT, also if the run succeeded but a platform has stopped something. CANCELLED or
         FAILED if the run failed; UNEXPECTED_CHANGES if none were expected. Of `expire`: FAILED

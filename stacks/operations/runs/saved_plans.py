@@ -68,7 +68,7 @@ def require_digest(saved_plan: "SavedPlan | None", digest: str) -> None:
 
 
 def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> Plan:
-    """Return the plan of a preview, with the basis, creation time and seal that `--plan` checks.
+    """Return the plan of a preview, with basis, creation time and seal for the check by `--plan`.
 
     The secrets of the configuration are masked.
     """
@@ -188,7 +188,7 @@ class SavedPlan:
 
     @property
     def basis(self) -> Basis:
-        """The digests of everything that the plan was made from, and its options.
+        """Return the basis: the digests of all sources of the plan, and the plan's options.
 
         Every saved plan has a basis.
         """
@@ -251,7 +251,10 @@ class SavedPlan:
         return constraint
 
     def _find_run(self, stack: Stack) -> PlanRun:
-        """Return what the stack's history shows of the plan. Raises EngineError."""
+        """Return from the stack's history whether and how the plan was run.
+
+        Raises EngineError. Raises EngineError.
+        """
         history = stack.backend.open_history(stack.project.name, stack.name)
         return find_plan_run(history, self.basis.seal)
 
@@ -284,7 +287,7 @@ class SavedPlan:
 def describe_unplanned_removals(
     saved_plan: Plan, new_changes: Iterable[ResourceChange]
 ) -> Iterator[str]:
-    """Yield a message for each update of a new preview that removes more nodes than the saved plan.
+    """Yield a message for each update with more removed nodes in the new preview than planned.
 
     Somebody may have enlarged a cluster since the plan: then a planned growth would shrink it.
     Nodes to repair do not count. A plan that could not find out its nodes sets no limit.
@@ -307,7 +310,7 @@ def describe_unplanned_removals(
 
 
 def _count_removed_nodes(change: ResourceChange) -> int:
-    """Return how many nodes a change removes, without the nodes that it repairs."""
+    """Return the number of nodes removed by a change, without nodes to be repaired."""
     removed_names = {node.name for node in change.leaving.nodes} if change.leaving else set()
     return len(removed_names - {node_repair.node for node_repair in change.repairs})
 

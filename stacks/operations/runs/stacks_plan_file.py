@@ -119,7 +119,7 @@ class StacksPlanFile:
             return read_saved_plan(f"{self.path} ({name})", content)
 
     def load_changes(self, names: Iterable[str]) -> StacksPlan:
-        """Return the plans of some stacks without the digests that only the apply compares.
+        """Return the plans of some stacks without the digests needed only for the apply.
 
         Raises:
             EngineError: as `load_plan`.
@@ -166,7 +166,7 @@ def _read_outline(path: Path) -> tuple[str, StacksPlan, dict[str, _PlanLine]]:
 
 
 def _require_planned_together(path: Path, stacks_plan: StacksPlan) -> None:
-    """Raise PlanRefused unless the file has exactly the stacks that were planned together.
+    """Raise PlanRefused unless the file has exactly the stacks planned together.
 
     Whoever removes, adds or replaces a plan in the file would have to edit the digest in each
     other plan, and breaks their seals with it.
