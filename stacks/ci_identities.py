@@ -123,7 +123,7 @@ def list_roles(
     reading_environments: Sequence[str],
     environments: Sequence[str],
 ) -> list[JobRole]:
-    """Return the role of jobs that plan, and one for each environment that applies.
+    """Return the cloud role for planning jobs, and a role for each applying environment.
 
     Without `reading_environments` the jobs that plan are in no environment.
     """
@@ -272,7 +272,7 @@ def find_repository_name(root: Path) -> str:
 
 
 def find_identity_problems(root: Path) -> Iterator[tuple[str, bool]]:
-    """Yield problems of the files of roles, each with whether it gives rights to the wrong jobs.
+    """Yield problems in the files of cloud roles, each with whether wrong jobs get rights.
 
     The rights of a file that is not JSON are unknown, and count as wrong.
     """

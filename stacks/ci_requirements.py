@@ -163,7 +163,7 @@ class Requirements:
     remedy: str | None = None
 
     def write(self, project: Path) -> list[Path]:
-        """Write the files, remove those of the other way to install, and return the written ones.
+        """Write the files, remove files of the other way to install, and return the written files.
 
         Raises:
             EngineError: a file cannot be written.
@@ -214,7 +214,7 @@ def choose_requirements(
 
 
 def _require(project: Path, line: str) -> str:
-    """Return the text of a project's requirements with `line` as the one that names gpuform."""
+    """Return the text of a project's requirements with `line` as the line for gpuform."""
     file = project / REQUIREMENTS_FILE
     try:
         requirements = file.read_text(encoding="utf-8") if file.exists() else EMPTY_REQUIREMENTS
@@ -231,7 +231,7 @@ def _require(project: Path, line: str) -> str:
 
 
 def _is_installed_from_index() -> bool:
-    """Return whether an installer found the running gpuform by its name on an index."""
+    """Return whether an installer found the running gpuform by name on an index."""
     distribution = importlib.metadata.distribution(_DISTRIBUTION)
     # PEP 610: an installer writes direct_url.json for a path, a URL and a repository alone.
     return bool(distribution.read_text("INSTALLER")) and not distribution.read_text(
@@ -283,7 +283,7 @@ def _compile_lock(project: Path, requirements: str, environ: Mapping[str, str]) 
 
 
 def _find_uv(environ: Mapping[str, str]) -> str:
-    """Return the `uv` that runs gpuform (`uvx`), that of the PATH, or that beside Python.
+    """Return the `uv` which runs gpuform (`uvx`), else from the PATH, else beside Python.
 
     Raises:
         NotLocked: there is none.
@@ -304,7 +304,7 @@ def _find_uv(environ: Mapping[str, str]) -> str:
 
 
 def find_unlocked(project: Path) -> list[str]:
-    """List the packages in a project's requirements.txt that its requirements.lock does not have.
+    """List the packages in a project's requirements.txt missing in its requirements.lock.
 
     Without a lock file the list is empty.
 
@@ -344,7 +344,7 @@ _MARKS_OF_UV: Final = re.compile("[\u00d7\u2570\u2500\u25b6\u2502]")
 
 
 def _flatten(message: str) -> str:
-    """Return a message of uv in one line, without its marks, about the file that it reads."""
+    """Return a message of uv in one line, without marks, with the name of the read file."""
     message = message.replace("`-`", f"`{REQUIREMENTS_FILE}`")
     return re.sub(r"\s+", " ", _MARKS_OF_UV.sub(" ", message)).strip()
 

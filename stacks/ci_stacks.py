@@ -113,7 +113,7 @@ class ApplyEnvironment:
         return f"{self.get_job_name('apply')}-{number}"
 
     def format_needed_waves(self, number: int) -> str:
-        """Return the jobs before that of a wave, as the rest of a list in YAML."""
+        """Return the jobs before a wave's job, as the rest of a list in YAML."""
         required_names = (
             [self.get_wave_name(number - 1)]
             if number > 1
@@ -127,7 +127,7 @@ class ApplyEnvironment:
         return "applied without an approval" if self.is_automatic else "people approve its jobs"
 
     def is_or_follows(self, name: str) -> bool:
-        """Return True if this is the environment `name`, or one that is applied after it."""
+        """Return True if `name` is this environment, or one applied before this environment."""
         return self.name == name or any(other.is_or_follows(name) for other in self.after)
 
     @property
@@ -152,7 +152,7 @@ def read_stacks(folder: Path, environ: Mapping[str, str]) -> StackOrder:
 
 
 def group_by_environment(order: StackOrder) -> list[ApplyEnvironment]:
-    """Return the environments of all stacks, each after those that it needs.
+    """Return the environments of all stacks, each after the environments before it.
 
     Raises:
         MultiStackError: stacks of one environment disagree about the approval, two environments
@@ -210,7 +210,7 @@ def _get_environment_name(stack: WorkspaceStack) -> str:
 
 
 def _reject_equal_job_names(members: Mapping[str, Sequence[WorkspaceStack]]) -> None:
-    """Raise MultiStackError if jobs of two environments in `members` have the same names.
+    """Raise MultiStackError if jobs of two environments in `members` have equal names.
 
     A workflow would keep the job of one of them, and apply no stack of the other.
     """
@@ -238,7 +238,7 @@ def _require_one_approval(name: str, stacks: Sequence[WorkspaceStack]) -> None:
 
 
 def _describe_stack(stack: WorkspaceStack, root: Path) -> CiStack:
-    """Return the stack as workflows name it."""
+    """Return the name, stack and folder of a stack in the form for workflows."""
     folder = stack.project.directory.resolve().relative_to(root.resolve()).as_posix()
     return CiStack(stack.name, stack.stack, folder)
 
@@ -327,7 +327,7 @@ def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) 
 def _list_filter_paths(
     settings: WorkflowSettings, prefix: str, folders: Iterable[str]
 ) -> list[str]:
-    """Return the paths whose changes are planned, as the code host's filter writes them."""
+    """Return the paths whose changes start a plan, in the form of the code host's filter."""
     deciding = [f"{prefix}{name}" for name in _DECIDING_NAMES]
     is_github = settings.code_host == "github"
     deciding += [".github/workflows/gpuform*.yml"] if is_github else [".gitlab-ci.yml"]
@@ -347,7 +347,7 @@ def _list_filter_paths(
 def _build_install_values(
     settings: WorkflowSettings, values: Mapping[str, object], folders: Sequence[str]
 ) -> dict[str, str]:
-    """Return the values of the templates that install gpuform and the projects' requirements."""
+    """Return the template values for the steps to install gpuform and projects' requirements."""
     is_github = settings.code_host == "github"
     margin = " " * (10 if is_github else 6)
     quoted = " ".join(f"'{folder}'" for folder in folders if folder != ".")
@@ -377,7 +377,7 @@ def _build_install_values(
 
 
 def _list_shared_paths(order: StackOrder) -> list[str]:
-    """Return the paths beside the projects that their files or stacks.yaml include or name."""
+    """Return the paths outside the projects included or named by a project or stacks.yaml."""
     root = order.workspace.root.resolve()
     stacks = order.workspace.stacks.values()
     projects = {stack.project.directory.resolve() for stack in stacks}
@@ -403,7 +403,7 @@ def _list_shared_paths(order: StackOrder) -> list[str]:
 
 
 def _build_wave_values(settings: WorkflowSettings, order: StackOrder) -> dict[str, Any]:
-    """Return the values of jobs that plan in waves on many runners."""
+    """Return the template values for jobs which plan in waves on many runners."""
     values: dict[str, Any] = {
         "waves": [],
         "runners": settings.runners,
@@ -433,7 +433,7 @@ def _count_waves(order: StackOrder, names: Collection[str]) -> int:
 def _build_dependant_flags(
     environments: Sequence[ApplyEnvironment], environment: ApplyEnvironment
 ) -> str:
-    """Return grep's flags for the stacks of an environment and of those that come after it.
+    """Return grep's flags for the stacks of an environment and of all later environments.
 
     A part of a plan is applied only after the parts of the stacks that come before.
     """
@@ -448,7 +448,7 @@ def _build_dependant_flags(
 def _build_unapplied_check(
     settings: WorkflowSettings, stacks: Iterable[CiStack], indentation: int
 ) -> str:
-    """Return shell lines that fail if the file `changed` names a stack that is not in `stacks`."""
+    """Return shell lines which fail if the file `changed` names a stack missing in `stacks`."""
     prefix = "::error::" if settings.code_host == "github" else ""
     runners = "" if settings.runners is None else f" --runners {settings.runners}"
     remedy = f"Run gpuform new ci --all{runners} --force, and commit the files."
@@ -472,7 +472,7 @@ def _list_one_stack_per_backend(order: StackOrder) -> list[CiStack]:
 def list_stacks_checklist(
     settings: WorkflowSettings, environments: Sequence[ApplyEnvironment]
 ) -> list[str]:
-    """List what people have to create at the code host and the clouds for all stacks."""
+    """List the things to create by hand at the code host and the clouds for all stacks."""
     branch = settings.branch
     is_github = settings.code_host == "github"
     noun = "secret" if is_github else "secret variable"

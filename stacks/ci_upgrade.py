@@ -88,7 +88,7 @@ class CiRecord:
         return record
 
     def add(self, workflow_set: WorkflowSet) -> "CiRecord":
-        """Return a record with a set in the place of those that share a file with it."""
+        """Return a record with `workflow_set` in place of the sets with common files."""
         paths = workflow_set.files.keys()
         others = (other for other in self.sets if not other.files.keys() & paths)
         return CiRecord((*others, workflow_set))
@@ -176,7 +176,7 @@ def plan_ci_files(
     *,
     vendor: bool | None,
 ) -> tuple[CiRecord, Requirements]:
-    """Return a project's record with a new last set of workflows, and its requirements.
+    """Return a project's record with a new last set of workflows, and the requirements.
 
     `vendor` None is that of the other sets, or else as `choose_requirements` decides. Nothing is
     written.
@@ -206,7 +206,7 @@ def plan_ci_files(
 
 
 def _render_set(repository: Repository, settings: WorkflowSettings) -> WorkflowSet:
-    """Return the files of settings as the running version writes them."""
+    """Return the files for workflow settings, rendered by the running version."""
     render = render_workflows
     if settings.every_stack:
         from gpuform.stacks.ci_stacks import render_stacks_workflows  # noqa: PLC0415 - topologies

@@ -118,7 +118,7 @@ class WorkflowSettings:
 
     @property
     def extras(self) -> list[str]:
-        """Return the extras of gpuform that the jobs need."""
+        """Return the extras of gpuform needed by the jobs."""
         return [*self.clouds.extras, *(["emulator"] if self.rehearses else [])]
 
 
@@ -145,7 +145,7 @@ def render_job_roles(
     reading_environments: Sequence[str],
     environments: Sequence[str],
 ) -> dict[str, str]:
-    """Return the files of the roles of jobs at the clouds, for environments that read and apply."""
+    """Return the files of the clouds' roles for jobs in reading and applying environments."""
     name = find_repository_name(repository.root)
     roles = list_roles(
         settings.code_host, name, settings.branch, reading_environments, environments
@@ -154,7 +154,7 @@ def render_job_roles(
 
 
 def choose_label(repository: Repository, settings: WorkflowSettings, project: str) -> str:
-    """Return the label of workflows beside those of another project or stack; empty without any.
+    """Return the label for workflows, unlike other projects' and stacks'; empty if none exist.
 
     `project` is the name of the project. A stack that has workflows keeps their label. A file that
     `gpuform new ci` has not written is no reason for a label: the command refuses to overwrite it.
@@ -192,7 +192,7 @@ def is_workflow_of_stack(text: str, directory: str, stack: str) -> bool:
 
 
 def describe_outdated_workflows(folder: Path, old_name: str, stack: str) -> list[str]:
-    """Return sentences about the workflows that name a renamed stack of the project in `folder`.
+    """Return sentences about the workflows with the old name of a renamed stack in `folder`.
 
     `old_name` is PROJECT/STACK, and `stack` the stack's new name.
     """
@@ -225,7 +225,7 @@ def describe_outdated_workflows(folder: Path, old_name: str, stack: str) -> list
 
 
 def _read_written(root: Path, path: str, label: str) -> str:
-    """Return the text of a workflow with a label; empty unless `gpuform new ci` has written it."""
+    """Return the text of a workflow with a label; empty unless written by `gpuform new ci`."""
     file = root / _add_label(path, label)
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     return text if "gpuform new ci" in text else ""
@@ -243,7 +243,7 @@ def _add_label(path: str, label: str) -> str:
 def build_template_values(
     repository: Repository, settings: WorkflowSettings, paths: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the values of the templates; `paths` are further names that a workflow will contain.
+    """Return the values of the templates; `paths` are further names in the workflow.
 
     Raises:
         EngineError: a name has characters that YAML would misread.
@@ -363,12 +363,12 @@ def _render_requirements(settings: WorkflowSettings) -> str:
 
 
 def _render_github_credentials(names: Iterable[str]) -> str:
-    """Return the lines of a step's `env` that pass the secrets of these names."""
+    """Return the lines of a step's `env` with the secrets in `names`."""
     return "\n".join(f"          {name}: ${{{{ secrets.{name} }}}}" for name in names)
 
 
 def _use_read_only(steps: str) -> str:
-    """Return steps of GitHub's in which each writing key and identity is its read-only twin."""
+    """Return GitHub's steps with each writing key and identity replaced by a read-only one."""
     names = "|".join(WRITING_NAMES)
     return re.sub(rf"((?:secrets|vars)\.(?:{names})) ", rf"\1{_READ_ONLY} ", steps)
 
@@ -385,7 +385,7 @@ def _list_read_only_names(clouds: Clouds) -> str:
 
 
 def list_ci_checklist(settings: WorkflowSettings) -> list[str]:
-    """List what people have to create at the code host and the clouds, an item for each step."""
+    """List the things to create by hand at the code host and the clouds, one step an item."""
     scope = (
         "secrets of the environment gpuform"
         if settings.code_host == "github"
@@ -404,7 +404,7 @@ def list_ci_checklist(settings: WorkflowSettings) -> list[str]:
 
 
 def list_read_only_keys(clouds: Clouds) -> list[str]:
-    """List the names of the platforms' keys that only read, without the clouds' identities."""
+    """List the names of the platforms' read-only keys, without the clouds' identities."""
     twins = [name for name in _list_twins(clouds) if name not in _WRITING_IDENTITIES]
     return [f"{name}{_READ_ONLY}" for name in twins]
 

@@ -193,7 +193,7 @@ class ConfigKeys:
         return self._find_address(full_key) if namespace == NAMESPACE else None
 
     def _find_address(self, full_key: str) -> ConfigKey | None:
-        """Return the key of a notification rule's address, or None without such a rule.
+        """Return the configuration key of a notification rule's address, or None without the rule.
 
         Wrong rules declare no key: `gpuform validate` reports them.
         """
@@ -279,7 +279,10 @@ def _check_default(name: str, default: ConfigDefault, value: str) -> None:
 
 
 def _check_form(value: str) -> None:
-    """Check that the value is a known form. Raises EngineError for any other value."""
+    """Check that the value is a known form of output.
+
+    Raises EngineError for any other value. Raises EngineError for any other value.
+    """
     if value not in tuple(Form):
         raise EngineError(f"{_FORM} is {' or '.join(Form)}, not {value!r}")
 

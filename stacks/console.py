@@ -76,7 +76,7 @@ def add_stored_resources(names: Names, keys: Iterable[Key]) -> Names:
 
 
 def _build_group(section: str, key: Key) -> InstanceGroup[Instance]:
-    """Return the group of one resource that the topology does not declare, without properties."""
+    """Return the group of one resource missing in the topology, without properties."""
     declaration = Declaration(
         section=section,
         name=key[2],
@@ -246,14 +246,14 @@ class Console:
             raise EngineError(error.diagnostics[0].message, error.diagnostics[0].hint) from None
 
     def find_completions(self, prefix: str) -> Iterator[str]:
-        """Yield the complete texts that continue `prefix` by one step, up to the next dot."""
+        """Yield the complete expressions to continue `prefix` by one step, up to the next dot."""
         *steps, last = prefix.split(".")
         for name in self._list_names(steps):
             if name.startswith(last):
                 yield ".".join([*steps, name])
 
     def _list_names(self, steps: list[str]) -> Iterable[str]:
-        """Return the names that may follow `steps` in an expression; nothing after unknown steps.
+        """Return the possible names after `steps` in an expression; nothing after unknown steps.
 
         The steps lead from the root to a section, a resource, an instance and then a property. A
         resource that is a single one has no step for the instance.
@@ -291,7 +291,7 @@ class _StackConfig:
     secret: frozenset[str]
 
     def get(self, name: str) -> str | None:
-        """Return the value that the stack has for a key, or None."""
+        """Return the stack's value for a key, or None."""
         return self.texts.get(name)
 
     def is_secret(self, name: str) -> bool:
@@ -320,7 +320,7 @@ def _plan_topology(stack: Stack, context: PlanContext) -> PlannedTopology:
 def _create_output_reader(
     stack: Stack, planned: PlannedTopology
 ) -> Callable[[str], Mapping[str, Any]]:
-    """Return the function that reads the outputs of the stack behind a stack reference, each once.
+    """Return a cached function to read the outputs of the stack behind a stack reference.
 
     Outputs that are not an object are empty.
     """

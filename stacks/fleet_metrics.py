@@ -176,7 +176,7 @@ def collect_samples(facts: FleetFacts, now: Callable[[], float] = time.time) -> 
 
 
 def build_unreadable_sample(name: str) -> Sample:
-    """Return the only figure of a stack that could not be read; `name` is PROJECT/STACK."""
+    """Return the only figure of an unreadable stack; `name` is PROJECT/STACK."""
     project, _, stack = name.partition("/")
     return Sample(READABLE, _build_identity(project, stack, emulated=False), 0.0)
 
@@ -247,7 +247,7 @@ def _list_costs(
 
 
 def _find_ends(entries: Iterable[ResourceState], facts: FleetFacts) -> dict[str, float]:
-    """Return the next end of each resource that ends, in Unix seconds by the platform's clock."""
+    """Return the next end of each ending resource, in Unix seconds by the platform's clock."""
     from gpuform.schemas.policies.lifetime import compute_expiry  # noqa: PLC0415 - for metrics alone
     from gpuform.stacks.schedule.calendar import find_start  # noqa: PLC0415 - as above
 
@@ -316,7 +316,7 @@ def export_samples(
     warn: Callable[[str], None],
     exporter: Any = None,
 ) -> None:
-    """Send the figures to the collector that the OTEL_ variables name; warn if that fails.
+    """Send the figures to the collector named by the OTEL_ variables; warn after a failure.
 
     `exporter` replaces the exporter of the variables.
     """

@@ -209,7 +209,7 @@ class _Layout:
             self._add_gap_line(gap_line, outer_blocks, next_block)
 
     def _add_gap_line(self, gap_line: str, outer_blocks: list[_Block], next_block: _Block) -> None:
-        """Add a comment line at its block's indentation, or an empty line after a full one."""
+        """Add a comment line, indented like its block, or an empty line after a full line."""
         blank, mark, comment = gap_line.partition("#")
         if not mark:
             if self._lines and self._lines[-1]:

@@ -338,7 +338,7 @@ def _build_entry_references() -> Schema:
 
 
 def _build_reference(definition: str) -> Schema:
-    """Return a JSON Schema reference to a definition of the same file."""
+    """Return a JSON Schema reference to a definition in the same file."""
     return {"$ref": f"#/definitions/{definition}"}
 
 

@@ -39,12 +39,12 @@ class ClusterClaims:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return all names that users may pass for the cluster."""
+        """Return all names by which users may select the cluster."""
         return self.other_names | {self.cluster}
 
 
 def collect_claims(program: Program, entries: Sequence[ResourceState]) -> list[ClusterClaims]:
-    """Run a program, change nothing, and return its volume claims by cluster.
+    """Run a program without a change on a platform, and return the volume claims by cluster.
 
     `entries` are the resources of the stack's state: only their ids and outputs are known.
 

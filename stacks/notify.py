@@ -84,7 +84,7 @@ def check_rules(directory: Path, problems: Any) -> None:
 
 
 def _find_files(directory: Path) -> list[tuple[Path, bool]]:
-    """Return the files that may have rules, and whether each is the project's own."""
+    """Return the files in which rules are looked for, and whether each is the project's own."""
     own = directory / FILE
     files = [(own, True)] if own.is_file() else []
     for folder in (directory, *directory.absolute().parents):
@@ -94,7 +94,7 @@ def _find_files(directory: Path) -> list[tuple[Path, bool]]:
 
 
 def _read_file(path: Path, label: str, problems: Any, *, is_projects: bool) -> list[Rule]:
-    """Return the rules of a file; add its problems, with `label` as the file's name."""
+    """Return the rules of a file, and add the file's problems, with `label` as its name."""
     from gpuform.schemas.notify import NotifyInputs  # noqa: PLC0415 - as above
     from gpuform.schemas.stacks_plan import StacksInputs  # noqa: PLC0415 - as above
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
@@ -194,7 +194,7 @@ class Notifier:
     warn: Callable[[str], None]
 
     def notify(self, occurrences: Sequence[Occurrence], over: Mapping[NotifyEvent, str]) -> None:
-        """Send what no rule has reported yet, and store what was reported.
+        """Send the occurrences no rule has reported yet, and store their digests.
 
         `over` has the events whose absent occurrences are over, and are reported again when they
         return: with the subject that is over, or an empty text for all.
@@ -226,7 +226,7 @@ class Notifier:
         present: Mapping[str, Occurrence],
         reported: dict[str, str],
     ) -> bool:
-        """Send one rule's message about what is new of one event, and add it to `reported`.
+        """Send one rule's message about new occurrences of one event, and add them to `reported`.
 
         Returns False after a warning that the message was not sent.
         """
@@ -256,14 +256,17 @@ class Notifier:
 
 
 def _build_key(rule: Rule, event: NotifyEvent, subject: str) -> str:
-    """Return the key of what was reported: the rule, the event, and a digest of the subject."""
+    """Return the key of a reported occurrence: the rule, the event, and the subject's digest.
+
+    the rule, the event, and a digest of the subject.
+    """
     return f"{rule.name}/{event}/{_compute_digest(subject)}"
 
 
 def _list_over(
     rule: Rule, event: NotifyEvent, over: Mapping[NotifyEvent, str], reported: Iterable[str]
 ) -> list[str]:
-    """Return the keys that a rule has reported of an event, and that `over` says may have ended."""
+    """Return the reported keys of a rule and an event whose occurrence `over` declares ended."""
     if event not in over:
         return []
     if over[event]:
@@ -321,7 +324,7 @@ def _send_with_apprise(address: str, title: str, text: str) -> str:
 
 
 def count_reported(records: Records, rule: Rule) -> int:
-    """Return how many occurrences a rule has reported that are not over yet."""
+    """Return the number of reported occurrences of a rule which are not over yet."""
     try:
         reported = (records.read(RECORD) or {}).get("reported") or {}
     except GpuformError:
@@ -346,7 +349,7 @@ STATE_EVENTS: Final = frozenset(
 def list_state_occurrences(
     entries: Iterable[ResourceState], notices: Iterable[Notice], now: float
 ) -> list[Occurrence]:
-    """Return what rules may report about resources.
+    """Return the occurrences about resources for notification rules.
 
     Args:
         entries: the resources, with their last observed outputs.
@@ -363,7 +366,7 @@ def list_state_occurrences(
 
 
 def _list_endings(notices: Iterable[Notice], now: float) -> Iterator[Occurrence]:
-    """Yield the ends within `SOON_S`, and those that are due."""
+    """Yield an occurrence for each end within `SOON_S`, and for each end already due."""
     for notice in notices:
         # A notice of an idle rule has no moment.
         if notice.kind is not NoticeKind.EXPIRY or not notice.at:
@@ -374,7 +377,7 @@ def _list_endings(notices: Iterable[Notice], now: float) -> Iterator[Occurrence]
 
 
 def _list_lost_credit(notices: Iterable[Notice]) -> Iterator[Occurrence]:
-    """Yield what a platform has stopped, or will stop, for lack of credit."""
+    """Yield an occurrence for each stop, present or coming, for lack of credit."""
     for notice in notices:
         if notice.kind is NoticeKind.CREDIT:
             text = f"{notice.name}: {notice.text}" if notice.name else notice.text
@@ -383,7 +386,7 @@ def _list_lost_credit(notices: Iterable[Notice]) -> Iterator[Occurrence]:
 
 
 def _list_proposed_repairs(entry: ResourceState) -> Iterator[Occurrence]:
-    """Yield each broken node, with the repair that gpuform or the platform proposes, if any."""
+    """Yield an occurrence for each broken node, with the proposed repair, if any."""
     from gpuform.stacks.pricing import to_plain_properties  # noqa: PLC0415 - not for rules alone
     from gpuform.stacks.resource_rules import find_lifecycle  # noqa: PLC0415 - as above
 

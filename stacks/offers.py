@@ -205,7 +205,7 @@ def read_recent_offers(folder: Path, now: float) -> RecentOffers:
 def find_misspelled_values(
     planned: PlannedTopology, recent: RecentOffers
 ) -> Iterator[DocumentDiagnostic]:
-    """Yield a warning for each declared value that is similar to an offer and equal to none.
+    """Yield a warning for each declared value similar to an offer and equal to none.
 
     A region without saved offers is compared with the regions that gpuform's reference names.
     """
@@ -241,7 +241,7 @@ def find_misspelled_values(
 
 
 def complete_argument(folder: Path, now: float, key: Callable[[Offer], str]) -> list[str]:
-    """Return the values that complete an argument in a shell, from the saved offers.
+    """Return the possible values of an argument in a shell, from the saved offers.
 
     `key` returns the value of an offer. `now` is Unix time in seconds.
     """

@@ -57,7 +57,7 @@ class PriceBook:
 
     @classmethod
     def read(cls, directory: Path) -> "PriceBook":
-        """Read a project's price book; without the file it has no prices.
+        """Read a project's price book; without the file the price book is empty.
 
         Raises EngineError with every problem and its position.
         """
@@ -228,7 +228,7 @@ def _compute_usage(
 
 
 def list_entry_nodes(entry: ResourceState) -> tuple[NodeRecord, ...]:
-    """Return the GPU nodes of an entry, from its last outputs; none for another kind.
+    """Return the GPU nodes of an entry, from the last outputs; none for another kind.
 
     An object that is only looked up is part of no inventory of this stack.
     """
@@ -309,7 +309,7 @@ def add_prices(plan: Plan, book: PriceBook) -> Plan:
 
 
 def _has_usage(step: Step) -> bool:
-    """Return True if the step keeps, creates or deletes an object that the stack owns."""
+    """Return True if the step keeps, creates or deletes an object owned by the stack."""
     state = step.state
     is_own = state.custom and not (state.type == STACK_TYPE or is_provider(state.type))
     is_ours = is_own and not state.type.startswith(f"{BUILTIN_PACKAGE}:") and not state.external
@@ -349,7 +349,7 @@ def _fill_defaults(new: ResourceState, step: Step) -> ResourceState:
 
 
 def _set_usage(change: ResourceChange, usage_change: _UsageChange | None) -> ResourceChange:
-    """Return `change` with the priced usage before and after it; unchanged for None."""
+    """Return `change` with the priced usage before and after; unchanged for None."""
     if usage_change is None:
         return change
     return change.model_copy(update={"before": usage_change.before, "after": usage_change.after})

@@ -164,7 +164,7 @@ def _declares_nodes(cluster: Registration) -> bool:
 
 
 def _describe_two_owners(node: Registration, cluster: Registration) -> str:
-    """Return the message for a node that both its cluster and a resource declare."""
+    """Return the message for a node declared by both a cluster and a separate resource."""
     return (
         f"cluster '{cluster.name}' declares its nodes itself, and '{node.name}' declares one of "
         "them again: declare all nodes in nodes.node_data, or all as aios.GpuNode resources and "
@@ -173,7 +173,7 @@ def _describe_two_owners(node: Registration, cluster: Registration) -> str:
 
 
 def check_reservations(resource: Registration, others: RegistrationIndex) -> Iterator[Problem]:
-    """Yield problems of a resource that outlives its cluster, and of two claims on one pool.
+    """Yield problems of a resource which outlives a cluster, and of two claims on one pool.
 
     A claim is a Together cluster with a capacity pool and a declared start and end. Two claims on
     one pool must not overlap. `expires` of a resource must not be after the end of the reservation
@@ -199,7 +199,7 @@ def check_reservations(resource: Registration, others: RegistrationIndex) -> Ite
 def _find_outlived_reservations(
     resource: Registration, others: RegistrationIndex
 ) -> Iterator[Problem]:
-    """Yield a problem for each reserved cluster that ends before the resource that refers to it."""
+    """Yield a problem for each reserved cluster with an end before a dependent resource's end."""
     expires = resource.inputs.get("expires")
     dependencies = (resource.property_dependencies or {}).values()
     for cluster in map(others.get, dict.fromkeys(chain.from_iterable(dependencies))):

@@ -335,7 +335,7 @@ def _evaluate_step(step: str | int | nodes.Expr, variables: Mapping[str, Any]) -
 
 
 def _select_part(value: Any, steps: Sequence[Any], *, is_whole_expression: bool) -> Any:
-    """Return the parts of a variable that `steps` lead to; of a resource only these properties.
+    """Return the parts of a variable at the end of `steps`; of a resource, single properties.
 
     Without steps, a resource that is the complete expression has its id alone, any other all
     properties. Functions become functions with plain answers.

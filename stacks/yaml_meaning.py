@@ -34,7 +34,7 @@ class FormattingError(EngineError):
 
 
 def build_yaml_error(error: Exception, file_name: str) -> FormattingError:
-    """Return the error of a file that PyYAML cannot read."""
+    """Build the error for a file PyYAML cannot read."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     parser_message = getattr(error, "problem", None) or getattr(error, "context", None)
@@ -102,7 +102,7 @@ def _to_fact(event: yaml.Event) -> tuple[str, dict[str, Any]]:
 
 
 def _read_comments(text: str) -> TextFacts:
-    """Return the comments of a text, without spaces at the end, with their positions."""
+    """Return the comments of a text with their positions, without spaces at the end."""
     return [
         (text[start + mark : stop].rstrip(), get_position(text, start + mark))
         for start, stop in _find_gaps(text)

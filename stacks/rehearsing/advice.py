@@ -49,11 +49,11 @@ class Alternative:
 
     @property
     def cache_key(self) -> str:
-        """Return a text that equal alternatives have in common."""
+        """Return a key equal for equal alternatives."""
         return json.dumps([self.urn, self.key, self.value, self.targets])
 
     def build_advice(self, outcome: HazardOutcome, command: str) -> Advice:
-        """Return the alternative as advice; `command` is the one that makes the plan."""
+        """Return the alternative as advice; `command` is the command to apply the plan."""
         flags = "".join(f" --target {name_of(urn)}" for urn in self.targets)
         missing = " in ".join(map(str, self.shortage.values()))
         return Advice(
@@ -75,7 +75,7 @@ def format_declaration(declaration: Mapping[str, Any]) -> str:
 def list_alternatives(
     outcome: HazardOutcome, plan: Mapping[str, ResourceChange], inputs: Mapping[str, Any]
 ) -> Iterator[Alternative]:
-    """Yield what may avoid the outcome's loss.
+    """Yield the changed declarations and commands which may avoid the outcome's loss.
 
     Args:
         outcome: what the hazard has cost.
@@ -121,7 +121,7 @@ _MET_BY_FIRST_RUN: Final = (HazardKind.NO_CAPACITY, HazardKind.QUOTA, HazardKind
 def _list_first_targets(
     change: ResourceChange, plan: Mapping[str, ResourceChange]
 ) -> tuple[str, ...]:
-    """Return the URNs of a first run that creates or grows the resource with all that it needs.
+    """Return the URNs of a first run for the resource and everything the resource needs.
 
     Empty if that run would delete something, or if the plan has nothing else to do.
     """
@@ -163,7 +163,7 @@ def find_other_place(platform: str, inputs: Mapping[str, Any]) -> dict[str, str]
 
 
 def has_less_loss(outcome: HazardOutcome, other: HazardOutcome) -> bool:
-    """Return True if the other outcome of the same hazard has lost less, and nothing else."""
+    """Return True if `other`, an outcome of the same hazard, has less loss and never more."""
     is_never_worse = (
         other.lost_gpus <= outcome.lost_gpus
         and other.gpu_hours_without_work <= outcome.gpu_hours_without_work

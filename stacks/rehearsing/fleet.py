@@ -84,7 +84,7 @@ class FleetRecorder:
         self.samples.append(self.read(now))
 
     def read(self, now: float) -> FleetState:
-        """Return the fleet as the emulator has it, without the broken nodes."""
+        """Return the present state of the fleet on the emulator, without the broken nodes."""
         answer = self._describe_fleet()
         working: Counter[Owner] = Counter()
         billed: Counter[str] = Counter()
@@ -136,7 +136,7 @@ class FleetTarget:
     def from_states(
         cls, before: FleetState, after: FleetState, urns: Mapping[Owner, frozenset[str]]
     ) -> "FleetTarget":
-        """Return the target of a plan that leads from one state of the fleet to another."""
+        """Return the GPUs to expect at any time of a plan between two states of the fleet."""
         by_owner = {
             owner: min(gpus, after.working.get(owner, 0)) for owner, gpus in before.working.items()
         }
@@ -176,7 +176,7 @@ class FleetLoss:
 
 
 def measure_loss(target: FleetTarget, samples: Sequence[FleetState]) -> FleetLoss:
-    """Return what the target lacked from the first to the last sample.
+    """Return the GPUs missing in the target from the first to the last sample, and for how long.
 
     Between two samples the fleet is that of the first one. The GPUs are the sum of the most that
     each owner lacked; the seconds are those of the owner that lacked GPUs for longest.
@@ -211,7 +211,7 @@ def sum_billed_hours(samples: Sequence[FleetState], until: float) -> dict[str, f
 
 
 def list_lost_data(before: FleetState, after: FleetState) -> tuple[str, ...]:
-    """Return the labels of stored data that existed before the run and is gone after it."""
+    """Return the labels of stored data lost between two states of the fleet."""
     return tuple(sorted(label for key, label in before.data.items() if key not in after.data))
 
 
@@ -249,7 +249,7 @@ def start_job(server: Server, cluster: str, node: str, name: str) -> StartedJob:
 
 
 def list_ended_jobs(server: Server, jobs: Iterable[StartedJob]) -> tuple[str, ...]:
-    """Return the names of the jobs that have ended before their work was done."""
+    """Return the names of the jobs ended before the end of the work."""
     return tuple(job.name for job in jobs if _has_ended(server, job))
 
 
@@ -274,7 +274,7 @@ def _has_slurm(server: Server, cluster_id: str) -> bool:
 
 
 def break_node(server: Server, platform: str, owner: str, node: str) -> None:
-    """Break a node of a cluster or fabric for good, where the emulator of its platform can."""
+    """Break a node of a cluster or fabric for good, where the platform's emulator can."""
     if platform == "scp":
         node_id = find_id(server, "scp", "gpu_nodes", node)
         send_control(server, "POST", f"scp/gpu-nodes/{node_id}", {"state": "ERROR"})
@@ -315,7 +315,10 @@ class ObservedNodes:
 def list_observed_nodes(
     resources: Iterable[ResourceState], drift: Sequence[ResourceDrift]
 ) -> dict[str, ObservedNodes]:
-    """Return the nodes of each resource that has any, by URN: as drifted, or as in the state."""
+    """Return the nodes of each resource with nodes, by URN: as drifted, or as in the state.
+
+    as drifted, or as in the state.
+    """
     observed_nodes = {}
     for resource in resources:
         records = list_entry_nodes(resource)
@@ -329,7 +332,7 @@ def list_observed_nodes(
 
 
 def apply_drift(resources: list[Any], drift: Sequence[ResourceDrift]) -> list[Any]:
-    """Return the resources of a state's JSON as the refresh of the plan has left them.
+    """Return the resources of a state's JSON, changed by the drift a refresh has found.
 
     Resources that are gone are left out, and inputs have the values of the platform.
     """
@@ -343,7 +346,7 @@ def apply_drift(resources: list[Any], drift: Sequence[ResourceDrift]) -> list[An
 
 
 def _set_input(inputs: Any, change: PropertyChange) -> None:
-    """Write the changed value into the inputs, unless they have no such value."""
+    """Write the changed value into the inputs, unless the inputs have no value there."""
     *parents, last = property_paths.parse(change.path)
     container = inputs
     for key in parents:
@@ -391,7 +394,10 @@ def break_observed_nodes(
 
 
 def describe_drift(drift: Iterable[ResourceDrift]) -> Iterator[str]:
-    """Yield what the refresh of the plan has found, in words: clusters.train: num_gpus is 8."""
+    """Yield each drift found by the plan's refresh, for people: clusters.train: num_gpus is 8.
+
+    clusters.train: num_gpus is 8.
+    """
     for item in drift:
         facts = ["no longer exists"] if item.is_gone else []
         facts += [
@@ -405,7 +411,7 @@ def describe_drift(drift: Iterable[ResourceDrift]) -> Iterator[str]:
 
 
 def start_known_jobs(server: Server, plan: Plan) -> Iterator[StartedJob]:
-    """Start the jobs that a scheduler has reported for the plan, on nodes of the same clusters."""
+    """Start the jobs reported by a scheduler for the plan, on nodes of the same clusters."""
     objects = list_objects(server).get("together", {}).get("clusters", ())
     names = {item["name"] for item in objects}
     for change in plan.changes:

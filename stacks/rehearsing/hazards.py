@@ -85,7 +85,7 @@ def list_plays(learned: LearnedPlan, kinds: Iterable[HazardKind]) -> list[Hazard
 
 
 def _distinguish_plays(plays: Sequence[HazardPlay]) -> list[HazardPlay]:
-    """Return the plays with the request added to each description that several plays have."""
+    """Return the plays, with the request added to each description shared by several plays."""
     counts = Counter(play.hazard.description for play in plays)
     named = []
     for play in plays:
@@ -103,7 +103,7 @@ def _distinguish_plays(plays: Sequence[HazardPlay]) -> list[HazardPlay]:
 
 
 def _list_creates(learned: LearnedPlan) -> Iterator[tuple[PointGroup, Point]]:
-    """Yield the chosen requests that may ask for GPUs."""
+    """Yield the chosen requests which may ask for GPUs."""
     for group, point in learned.list_chosen():
         # Requests to schedulers, such as those of a drain, ask for nothing.
         is_of_platform = point.path.split("/")[1] == learned.owners.get(point.urn, ("",))[0]
@@ -187,7 +187,7 @@ _PLATFORMS_WITH_CREDIT: Final = ("together",)
 
 
 def _list_node_failures(learned: LearnedPlan) -> Iterator[HazardPlay]:
-    """Yield the failure of a node that works, in the middle of the update of its resource."""
+    """Yield the failure of a working node, in the middle of the update of the resource."""
     points_by_urn: dict[str, list[tuple[PointGroup, Point]]] = {}
     for group in learned.groups:
         for point in group.points:
@@ -207,7 +207,7 @@ def _list_node_failures(learned: LearnedPlan) -> Iterator[HazardPlay]:
 
 
 def _list_job_starts(learned: LearnedPlan) -> Iterator[HazardPlay]:
-    """Yield a job that starts on a node which the plan removes, for each resource."""
+    """Yield the start of a job on a node to be removed by the plan, for each resource."""
     removed: dict[Owner, list[str]] = {}
     for platform, name, node in sorted(learned.before.nodes - learned.after.nodes):
         removed.setdefault((platform, name), []).append(node)
@@ -245,7 +245,7 @@ def _format_request(point: Point) -> str:
 def _play(
     kind: HazardKind, description: str, group: PointGroup, point: Point, when: When = "before"
 ) -> HazardPlay:
-    """Return a play at a point, which stands for its share of the group, itself included."""
+    """Return a play at a point, which counts for a share of the group, the point included."""
     rest = len(group.points) - len(group.chosen)
     share = 1 + rest if point is group.chosen[-1] else 1
     hazard = Hazard(kind=kind, urn=point.urn, description=description, points=share)
@@ -255,7 +255,7 @@ def _play(
 def _play_once(
     kind: HazardKind, description: str, group: PointGroup, when: When = "before"
 ) -> HazardPlay:
-    """Return a play at the first point of the group, which stands for all of them."""
+    """Return a play at the first point of the group, which counts for the complete group."""
     point = group.points[0]
     hazard = Hazard(kind=kind, urn=point.urn, description=description, points=len(group.points))
     return HazardPlay(hazard, point, when)
@@ -302,7 +302,7 @@ class HazardInjector:
             self.recorder.excused.clear()
 
     def build_interruption(self) -> Interruption:
-        """Return what happens at the play's request."""
+        """Return the functions to call before and after the play's request."""
         point = self.play.point
         if point is None or self.play.hazard.kind is HazardKind.KILLED:
             return Interruption()
@@ -340,7 +340,7 @@ class HazardInjector:
             self._break_node(self.play.owner, self.play.node)
 
     def _break_node(self, owner: Owner, node: str) -> None:
-        """Break a node for good; its own GPUs are excused: they fail without the plan as well."""
+        """Break a node for good; its GPUs do not count as loss: they fail without the plan as well."""
         platform, name = owner
         state = self.recorder.read(self.server.clock.now())
         if (platform, name, node) not in state.nodes:
@@ -357,7 +357,7 @@ class HazardInjector:
 def find_credit_loss(
     server: Server, before: FleetState, recorder: FleetRecorder
 ) -> dict[Owner, int]:
-    """Exhaust the credit now, and return the GPUs that stop by it, by owner."""
+    """Exhaust the credit now, and return the number of GPUs stopped thereby, by owner."""
     _set_credit(server, is_exhausted=True)
     after = recorder.read(server.clock.now())
     return {

@@ -92,7 +92,7 @@ def rehearse_together(
 
 
 def _check_plan(stack: SelectedStack, plan: Plan) -> None:
-    """Raise RehearsalError for a plan that cannot be rehearsed with the state of the stack."""
+    """Raise RehearsalError for a plan which cannot be rehearsed with the stack's state."""
     full_name = f"{stack.workspace.project.name}/{stack.name}"
     if plan.project_stack != full_name:
         raise RehearsalError(
@@ -175,7 +175,10 @@ def _rehearse_in_process(spec: RehearsalSpec, sender: Connection) -> None:
 def _play_shares(
     specs: list[RehearsalSpec], on_progress: Callable[[int, int], None]
 ) -> list[ShareReport]:
-    """Play all shares at a time, and return their reports. An exception kills the processes."""
+    """Play all shares in parallel, and return the reports.
+
+    An exception kills the processes. An exception kills the processes.
+    """
     start_fork_server()
     processes = ProcessRegistry()
     progress = [PlayProgress(0, 0)] * len(specs)

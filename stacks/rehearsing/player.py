@@ -163,7 +163,7 @@ class PlanPlayer:
         return FleetRecorder(self.server, set(self.failed_nodes))
 
     def take_snapshot(self, name: str) -> Snapshot:
-        """Copy the emulator and the state, as a process that ended now would leave them."""
+        """Copy the emulator and the state, as left by a process which ends now."""
         folder = self.folder / f"copy-{name}"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.state_folder, folder)
@@ -177,7 +177,7 @@ class PlanPlayer:
         shutil.copytree(snapshot.folder, self.state_folder)
 
     def play_undisturbed(self) -> PlayedRun:
-        """Play the plan undisturbed with its preview, and return the run with its points."""
+        """Play the plan with a preview and no hazard, and return the run with all points."""
         self.restore(self.start)
         self._resume_points = []
         recorder = self.create_recorder()
@@ -186,7 +186,7 @@ class PlanPlayer:
         return self._complete_plan(played, recorder, lambda: None, 0.0)
 
     def take_kill_snapshots(self, numbers: Sequence[int], recorder: FleetRecorder) -> KillSnapshots:
-        """Play the plan undisturbed, and return what a kill would leave at each of the requests.
+        """Play the plan undisturbed, and return the leftovers of a kill at each of the requests.
 
         A kill leaves the emulator, the state on disk, and the fleet's samples until then. The keys
         are the request's number with `before` or `after` its effect.
@@ -216,7 +216,7 @@ class PlanPlayer:
         end_hazard: Callable[[], None] = lambda: None,
         outage_s: float = 0.0,
     ) -> PlayedRun:
-        """Play the plan with an interruption, and then what mends a run that is incomplete.
+        """Play the plan with an interruption, and then the commands to complete the plan.
 
         Args:
             interruption: what happens at requests.
@@ -265,7 +265,10 @@ class PlanPlayer:
         return played
 
     def play_after_kill(self, snapshot: Snapshot, samples: Sequence[FleetState]) -> PlayedRun:
-        """Continue with what a kill has left: another machine runs the command again."""
+        """Continue after a kill from the snapshot: another machine runs the command again.
+
+        another machine runs the command again.
+        """
         self.restore(snapshot)
         recorder = replace(self.create_recorder(), samples=list(samples))
         now = self.server.clock.now()
@@ -279,7 +282,7 @@ class PlanPlayer:
         end_hazard: Callable[[], None],
         outage_s: float,
     ) -> PlayedRun:
-        """Run the operation again until its plan is empty, and return `played` with what that took.
+        """Run the operation again until the plan is empty, and return `played` with these runs.
 
         Nothing is run if the plan is empty already. A resource of which nothing works is replaced
         if the command alone does not complete it.
@@ -331,14 +334,14 @@ class PlanPlayer:
         return [item for run in self.runs for item in run.selected.open().snapshot.resources]
 
     def _advance_clock(self, recorder: FleetRecorder, seconds: float) -> None:
-        """Let time pass, and sample the fleet meanwhile, for nodes that end by themselves."""
+        """Let time pass, and sample the fleet meanwhile, for nodes with a scheduled end."""
         end = self.server.clock.now() + seconds
         while (now := self.server.clock.now()) < end:
             self.server.clock.advance_to(min(end, now + max(600.0, seconds / 48)))
             recorder.sample(self.server.clock.now())
 
     def _preview(self, recorder: FleetRecorder) -> Sequence[ResourceChange] | None:
-        """Return the changes of previews on another machine, or None if one of them fails."""
+        """Return the changes of previews on another machine, or None if a preview fails."""
         remaining: list[ResourceChange] = []
         for run in self.runs:
             options = replace(run.options, preview_only=True, skip_preview=False)
@@ -380,7 +383,7 @@ class PlanPlayer:
         learns: bool = False,
         first: PlayedRun | None = None,
     ) -> PlayedRun:
-        """Make one run after the other, and return all of them as one, after the `first`.
+        """Make one run after the other, and return all runs as one, after the `first`.
 
         A run is left out if it depends on one that has failed. A run whose preview fails is
         returned alone: nothing is known about its plan.
@@ -417,7 +420,7 @@ class PlanPlayer:
         learns: bool,
         requests_before: int = 0,
     ) -> PlayedRun:
-        """Run the operation of one stack, on a machine of its own, and return the run.
+        """Run the operation of one stack, as on a new machine, and return the run.
 
         Requests are counted from `requests_before` on; in a run that continues another one, from
         the first step on.
@@ -472,7 +475,7 @@ class PlanPlayer:
         )
 
     def _add_resume_point(self, urn: str, requests: int, recorder: FleetRecorder) -> None:
-        """Keep what the only run of an undisturbed play has left until now."""
+        """Store a copy of the emulator and the state, from which later plays can start."""
         if self.first_targets or len(self.runs) > 1:
             return
         # The run may be replacing its files at this moment: plays start earlier then.
@@ -486,7 +489,7 @@ class PlanPlayer:
         options: RunOptions,
         on_event: Callable[[OperationEvent], None],
     ) -> tuple[str, list[str]]:
-        """Call the operation, and return the ending of the run and its errors."""
+        """Call the operation, and return the ending and the errors of the run."""
         try:
             if options.preview_only:
                 result = automation.preview(selected, options, on_event=on_event)
@@ -499,7 +502,10 @@ class PlanPlayer:
         return str(result.reason), _list_errors(result)
 
     def _enter_machine(self, selected: SelectedStack) -> SelectedStack:
-        """Return the stack as another machine opens it: only the state is the same."""
+        """Return the stack as opened by another machine: only the state is the same.
+
+        only the state is the same.
+        """
         self._machines += 1
         home = self.folder / f"home-{self._machines}"
         home.mkdir()
@@ -511,7 +517,7 @@ class PlanPlayer:
 
     @contextmanager
     def _mount(self, observer: RequestObserver) -> Iterator[None]:
-        """Carry all requests to the emulator in this process, under both of its addresses."""
+        """Carry all requests to the emulator inside this process, under both addresses."""
         transport = RehearsalTransport(create_wsgi_transport(self.server.app), observer)
         secure_url = self.server.url.replace("http:", "https:")
         with mount_transport(self.server.url, transport), mount_transport(secure_url, transport):
@@ -537,13 +543,16 @@ def _list_changes(plan: Plan) -> list[ResourceChange]:
 
 
 def _list_errors(result: RunResult) -> list[str]:
-    """Return the errors of a run, and the findings of gates that have stopped it, each once."""
+    """Return the errors of a run, and the findings of blocking gates, each once."""
     errors = [item.message for item in result.diagnostics if item.severity == "error"]
     findings = [f"{gate.name}: {finding}" for gate in result.gates for finding in gate.findings]
     return list(dict.fromkeys([*errors, *findings]))
 
 
 def describe_pending(change: ResourceChange, *, with_stack: bool) -> str:
-    """Return a change that is still to be made, in words: clusters.train: still to create."""
+    """Return a change still to be made, for people: clusters.train: still to create.
+
+    clusters.train: still to create.
+    """
     address = format_address(change.type, change.urn, with_stack=with_stack)
     return f"{address}: still to {change.action}"

@@ -53,7 +53,7 @@ class Point:
 
     @property
     def group(self) -> tuple[str, str, str, str]:
-        """Return what requests of the same kind have in common."""
+        """Return the common key of requests of one kind."""
         # A version like `v1` stays: it is no id.
         segments = (
             "*"
@@ -70,7 +70,10 @@ class Point:
 
 
 def format_address(type_: str, urn: str, *, with_stack: bool) -> str:
-    """Return a resource's address, with its stack if asked for: storage/dev shared_volumes.data."""
+    """Return a resource's address, with the stack if asked for: storage/dev shared_volumes.data.
+
+    storage/dev shared_volumes.data.
+    """
     stack, project = get_stack_and_project(urn)
     prefix = f"{project}/{stack} " if with_stack else ""
     return f"{prefix}{get_address(type_, urn)}"
@@ -161,7 +164,10 @@ class RequestObserver:
         self._first_count = self.count
 
     def follow_steps(self, event: OperationEvent) -> None:
-        """Note the step that begins: the requests that follow belong to that step."""
+        """Note the step which begins: the requests after this event belong to the step.
+
+        the requests that follow belong to that step.
+        """
         # Only an undisturbed run has a preview, which may look by POST, as in the AIOS registry:
         # every run counts from its own beginning.
         if isinstance(event, RunStarted) and not event.preview:
@@ -175,7 +181,7 @@ class RequestObserver:
     def handle(
         self, request: httpx.Request, forward: Callable[[httpx.Request], httpx.Response]
     ) -> httpx.Response:
-        """Forward a request to the emulator with the interruption around it, and return the answer.
+        """Forward a request to the emulator, interrupted as planned, and return the answer.
 
         Raises RequestLost where the interruption does.
         """
@@ -223,7 +229,7 @@ class RequestObserver:
         return self.has_met_target
 
     def _add_point(self, number: int, request: httpx.Request) -> None:
-        """Add a point; requests outside of a step, such as those of a recovery, are no points."""
+        """Add a point for a request; requests outside of a step (a recovery's) are no points."""
         if self._step is not None:
             urn, type_, op = self._step
             now = self.server.clock.now()
@@ -269,7 +275,7 @@ class LearnedPlan:
     names_stacks: bool = False
 
     def list_working_nodes(self, point: Point, owner: Owner) -> list[str]:
-        """Return the owner's nodes that work before the run, after the point, and at the end."""
+        """Return the owner's nodes working before the run, after the point, and at the end."""
         nodes = set(self.after.nodes)
         for state in self.samples:
             # Of several samples of one time the last one counts: it has the point's effect.
@@ -278,20 +284,20 @@ class LearnedPlan:
         return sorted(node for platform, name, node in nodes if (platform, name) == owner)
 
     def list_chosen(self) -> Iterator[tuple[PointGroup, Point]]:
-        """Yield the points to play with their groups."""
+        """Yield each point to play with the group of the point."""
         for group in self.groups:
             for point in group.chosen:
                 yield group, point
 
     def count_gpus(self, urn: str) -> int:
-        """Return the GPUs of a resource, before or after its change, whichever is more."""
+        """Return the GPUs of a resource, before or after the change, whichever is more."""
         owner = self.owners.get(urn)
         if owner is None:
             return 0
         return max(self.before.working.get(owner, 0), self.after.working.get(owner, 0))
 
     def list_riskiest(self, limit: int) -> list[str]:
-        """Return the URNs of at most `limit` changed resources, those that may lose most first.
+        """Return the URNs of at most `limit` changed resources, the largest possible loss first.
 
         Replaced and deleted ones come before others, and then those with more GPUs.
         """
@@ -320,7 +326,7 @@ class LearnedPlan:
 
     @property
     def has_late_deletions(self) -> bool:
-        """Return True if the plan deletes something that a failure of the run would keep.
+        """Return True if the plan deletes something which a failed run would leave.
 
         These are resources that are declared no longer, and clusters that are replaced create
         first.
@@ -335,7 +341,7 @@ class LearnedPlan:
         return False
 
     def is_after_deletion(self, point: Point) -> bool:
-        """Return True if the same resource has lost an object or nodes before this request."""
+        """Return True if an earlier request has deleted an object or nodes of the same resource."""
         return any(
             other.urn == point.urn
             and other.number < point.number
@@ -362,7 +368,7 @@ def find_owners(resources: Sequence[ResourceState], owners: set[Owner]) -> dict[
 def find_urns_by_owner(
     learned: LearnedPlan, dependencies: Mapping[str, set[str]]
 ) -> dict[Owner, frozenset[str]]:
-    """Return the resources of each owner, with all resources that they depend on."""
+    """Return the resources of each owner, with all direct and indirect dependencies."""
     urns: dict[Owner, frozenset[str]] = {}
     for urn, owner in learned.owners.items():
         owner_urns, pending = set(urns.get(owner, ())), [urn]

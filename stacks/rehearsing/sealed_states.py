@@ -102,7 +102,7 @@ def _seal_stack(
     chosen: frozenset[str] | None,
     played: Collection[str],
 ) -> _SealedStack:
-    """Write the sealed states of a stack and of those that it has to do with.
+    """Write the sealed states of a stack and of the stacks connected with it.
 
     `played` are the names of all stacks whose plans are played: these have states of their own.
     """
@@ -149,7 +149,7 @@ def build_specs(
     folder: Path,
     chosen: frozenset[str] | None,
 ) -> Iterator[RehearsalSpec]:
-    """Write the sealed states, and yield what each process plays, in a folder of its own.
+    """Write the sealed states, and yield the task of each process, with a folder for each.
 
     `plan` has the changes of all `items`; of these, the `chosen` ones are played, or all.
     """
@@ -186,7 +186,7 @@ def build_specs(
 
 
 def _build_run_options(plan: Plan, options: RehearsalOptions, directory: Path) -> RunOptions:
-    """Return the options of the plan's run, one resource at a time, so that every run is the same.
+    """Return the options of the plan's run, one resource at a time, for equal runs every time.
 
     Gates let everything pass: what they say about the plan is in the plan.
     """
@@ -213,7 +213,7 @@ def _build_run_options(plan: Plan, options: RehearsalOptions, directory: Path) -
 
 
 def choose_changes(plan: Plan) -> frozenset[str] | None:
-    """Return the URNs of the changes that stand for all changes of a large plan.
+    """Return the URNs of the changes played in place of all changes of a large plan.
 
     Of each kind of resource and of each action on it, these are the first change and the one with
     the most GPUs. None for a plan whose changes are all played.
@@ -232,7 +232,7 @@ def choose_changes(plan: Plan) -> frozenset[str] | None:
 
 
 def _keep_resources(resources: list[Any], chosen: frozenset[str]) -> list[Any]:
-    """Return the chosen resources of a state, and those that they need, in the same order."""
+    """Return the chosen resources of a state with all their dependencies, in the same order."""
     by_urn = {resource["urn"]: resource for resource in resources}
     kept: set[str] = set()
     pending = [*chosen, *(r["urn"] for r in resources if r["type"] == STACK_TYPE)]
@@ -254,7 +254,7 @@ def _write_sealed_state(
     chosen: frozenset[str] | None,
     drift: Sequence[ResourceDrift],
 ) -> bool:
-    """Write the drifted state without its ciphertexts; return True unless it has no resources.
+    """Write the drifted state without ciphertexts; return True unless there are no resources.
 
     With `chosen`, only these resources are written, and those that they need.
     """
@@ -274,7 +274,7 @@ def _write_sealed_state(
 def _write_other_states(
     stack: SelectedStack, folder: Path, references: Mapping[str, Any], played: Collection[str]
 ) -> tuple[list[Path], list[Path]]:
-    """Write the sealed states of the backend's other stacks that have to do with the stack.
+    """Write the sealed states of the backend's other stacks connected with the stack.
 
     The first files have the objects that the stack uses, such as a volume that its cluster mounts.
     The others are the states of stacks that use objects of the stack: a platform refuses, for
@@ -309,7 +309,7 @@ def _write_other_states(
 
 
 def _list_ids(resources: Iterable[ResourceState]) -> dict[str, str]:
-    """Return the URN of each object of a state by its id; short ids may be any text."""
+    """Return the URN of each object of a state by id; short ids may be any text."""
     return {
         item.id: item.urn
         for item in resources

@@ -154,7 +154,7 @@ class ShareReport:
 
 
 def rehearse_share(spec: RehearsalSpec, send: Callable[[object], None]) -> ShareReport:
-    """Play the share of the process, and return its report. `send` receives the progress.
+    """Play the process's share of the hazards, and return the report. `send` receives the progress.
 
     Replaces the platforms' and Pulumi's variables of this process's environment.
     """
@@ -186,7 +186,7 @@ def _ignore_sync(fd: "int | HasFileno") -> None:
 
 
 def remove_credentials() -> None:
-    """Remove what may be a credential from this process's environment, whatever it is for."""
+    """Remove every possible credential from this process's environment, of whatever service."""
     for name, value in list(os.environ.items()):
         if _CREDENTIAL_NAME.search(name.upper()) or _ADDRESS_WITH_PASSWORD.search(value):
             del os.environ[name]
@@ -215,7 +215,7 @@ class ShareRehearsal:
 
     @classmethod
     def prepare(cls, spec: RehearsalSpec, server: Server) -> "ShareRehearsal":
-        """Create the stack and its objects on the emulator, with the jobs that the plan names."""
+        """Create the stack and its objects on the emulator, with the jobs named in the plan."""
         parts = [LaterStack(spec.case, spec.options, spec.name, frozenset()), *spec.later]
         runs: list[StackRun] = []
         emulator_ids: Mapping[str, str] = {}
@@ -251,7 +251,7 @@ class ShareRehearsal:
         return ShareReport(outcomes, list_differences(self.spec.plan, plan))
 
     def play_undisturbed(self) -> Plan | str:
-        """Play the plan undisturbed, and return the plan of its preview, or its errors as text."""
+        """Play the plan undisturbed, and return the plan of the preview, or the errors as text."""
         self.player.restore(self.player.start)
         resources = self.player.list_resources()
         undisturbed = self.player.play_undisturbed()
@@ -277,7 +277,7 @@ class ShareRehearsal:
     def _build_learned_plan(
         self, undisturbed: PlayedRun, plan: Plan, resources: Sequence[ResourceState]
     ) -> LearnedPlan:
-        """Return the plan's requests in groups, and the owners of the GPUs of its resources."""
+        """Return the plan's requests in groups, and the owners of the resources' GPUs."""
         before, after = undisturbed.samples[0], undisturbed.samples[-1]
         changes = {change.urn: change for change in plan.changes}
         owners = find_owners(resources, {*before.working, *after.working})
@@ -295,7 +295,7 @@ class ShareRehearsal:
         return replace(learned, groups=groups)
 
     def _add_stack_dependencies(self) -> None:
-        """Let resources depend on those of the stacks whose outputs their own stack reads."""
+        """Let resources depend on the resources of every stack whose outputs their stack reads."""
         urns: dict[str, list[str]] = {}
         for urn in self._dependencies:
             stack, project = get_stack_and_project(urn)
@@ -306,7 +306,7 @@ class ShareRehearsal:
                 self._dependencies[urn] |= needed
 
     def _add_advice(self, outcome: HazardOutcome) -> HazardOutcome:
-        """Return the outcome with the declarations that avoid its loss, the best first."""
+        """Return the outcome with the declarations to avoid the loss, the best first."""
         change = self._learned.changes.get(outcome.hazard.urn)
         if change is None or change.urn not in self._learned.list_riskiest(MOST_ADVISED):
             return outcome
@@ -355,7 +355,7 @@ class ShareRehearsal:
         return rehearsal
 
     def _change_player(self, alternative: Alternative, folder: Path) -> PlanPlayer | None:
-        """Return a player with the alternative in `folder`, or None if it cannot be declared."""
+        """Return a player with the alternative in `folder`, or None if not declarable."""
         if alternative.targets:
             return replace(self.player, first_targets=alternative.targets, folder=folder)
         owner = get_stack_and_project(alternative.urn)
@@ -373,7 +373,7 @@ class ShareRehearsal:
     def play_like(
         self, outcome: HazardOutcome, shortage: Mapping[str, Any]
     ) -> HazardOutcome | None:
-        """Return the worst outcome of the same hazard of the same resource with this declaration.
+        """Return the worst outcome of an equal hazard of the resource under the alternative.
 
         The undisturbed outcome, if that hazard meets no request any more. None as soon as one
         outcome does not avoid the loss. Capacity is missing only in a `shortage`, if there is one.
@@ -391,14 +391,14 @@ class ShareRehearsal:
         return worst
 
     def play_worst(self, hazard: Hazard, shortage: Mapping[str, Any]) -> HazardOutcome:
-        """Return the worst outcome of the hazard of the same resource in a shortage."""
+        """Return the worst outcome of the hazard of the resource in a shortage."""
         outcomes = [self._undisturbed_outcome, *self._play_counterparts(hazard, shortage)]
         return max(outcomes, key=lambda item: item.severity)
 
     def _play_counterparts(
         self, hazard: Hazard, shortage: Mapping[str, Any]
     ) -> Iterator[HazardOutcome]:
-        """Yield the outcomes of the same hazard of the same resource, each played once."""
+        """Yield the outcomes of an equal hazard of the resource, each played once."""
         plays = [
             (number, replace(play, shortage=shortage))
             for number, play in enumerate(list_plays(self._learned, [hazard.kind]))
@@ -414,12 +414,12 @@ class ShareRehearsal:
             yield counterparts[number]
 
     def _list_unknown_objects(self) -> frozenset[str]:
-        """Return the clusters and volumes on the emulator that the state does not have."""
+        """Return the clusters and volumes on the emulator which are missing in the state."""
         known_ids = {resource.id for resource in self.player.list_resources() if resource.id}
         return find_unknown_objects(list_objects(self.server), known_ids)
 
     def _take_kill_snapshots(self, plays: Sequence[tuple[int, HazardPlay]]) -> KillSnapshots:
-        """Return what kills leave at the requests of the plays."""
+        """Return the leftovers of kills at the requests of the plays."""
         numbers = {
             play.point.number
             for _, play in plays
@@ -457,7 +457,7 @@ class ShareRehearsal:
         return self._build_outcome(play, played, [*self.jobs, *injector.jobs])
 
     def _find_excused(self, play: HazardPlay) -> Mapping[Owner, int]:
-        """Return the GPUs that stop without credit, with or without the plan."""
+        """Return the number of GPUs lost without credit even without the plan, by owner."""
         if play.hazard.kind is not HazardKind.NO_CREDIT or play.point is None:
             return {}
         self.player.restore(self.player.start)
@@ -467,7 +467,7 @@ class ShareRehearsal:
     def _build_outcome(
         self, play: HazardPlay, played: PlayedRun, jobs: Sequence[StartedJob]
     ) -> HazardOutcome:
-        """Return what the run has cost, compared with the fleet before the plan."""
+        """Return the loss and cost of a played run, compared with the fleet before the plan."""
         samples, kind = played.samples, play.hazard.kind
         loss = measure_loss(self._target, samples)
         at_end = [state for state in samples if state.at <= played.ended_at]
@@ -498,13 +498,13 @@ class ShareRehearsal:
 
     @property
     def _command(self) -> str:
-        """Return the command that makes the plan: gpuform up --stack dev."""
+        """Return the command to apply the plan: gpuform up --stack dev. gpuform up --stack dev."""
         operation = "destroy" if self.spec.options.operation == "destroy" else "up"
         selection = "--all" if self.spec.later else f"--stack {self.spec.plan.stack}"
         return f"gpuform {operation} {selection}"
 
     def _sum_extra_cost(self, samples: Sequence[FleetState]) -> dict[str, float]:
-        """Return by currency what the run costs more than the undisturbed one in the same time."""
+        """Return by currency the extra cost over the undisturbed run in the same time."""
         if not self._prices:
             return {}
         until = max(samples[-1].at, self._undisturbed_run.samples[-1].at)
@@ -522,7 +522,7 @@ class ShareRehearsal:
 def _break_nodes(
     spec: RehearsalSpec, server: Server, stacks: Sequence[SelectedStack]
 ) -> frozenset[tuple[str, str, str]]:
-    """Break the nodes that do not work by the last report, and return them.
+    """Break the nodes reported as failed, and return these nodes.
 
     The states of the stacks have their faults then, as after a refresh.
     """
@@ -556,7 +556,7 @@ def assign_shares(plays: Sequence[HazardPlay], shares: int) -> list[int]:
 
 
 def _find_outage(kind: HazardKind) -> float:
-    """Return how many seconds after the run the hazard ends; 0 if it has no end of its own."""
+    """Return the seconds between the end of the run and of the hazard; 0 without an own end."""
     if kind is HazardKind.JOB_STARTS:
         return JOB_S
     return OUTAGE_S if kind in OUTAGES else 0.0
