@@ -187,8 +187,8 @@ def _list_alerts(outputs: Mapping[str, Any]) -> Iterator[str]:
     alerts = outputs.get("alerts")
     for alert in alerts if isinstance(alerts, list) else ():
         severity = alert.get("severity")
-        text = alert.get("message") or alert.get("type") or "no message"
-        yield f"{text} ({severity})" if severity else str(text)
+        message = alert.get("message") or alert.get("type") or "no message"
+        yield f"{message} ({severity})" if severity else str(message)
     for name, value in sorted(outputs.items()):
         if name.endswith("_health") and value not in (None, "", "healthy"):
             yield f"{name} is {value}"

@@ -43,14 +43,14 @@ def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
     # a file is written only when its text changes, so that its time stays and builds are not
     # repeated
     stale = [
-        (path, text)
-        for path, text in files
-        if not path.exists() or path.read_text(encoding="utf-8") != text
+        (path, content)
+        for path, content in files
+        if not path.exists() or path.read_text(encoding="utf-8") != content
     ]
-    for path, text in stale:
+    for path, content in stale:
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            path.write_text(content, encoding="utf-8")
         state = "is not current" if check else "written"
         sys.stderr.write(f"{path.parent.name}/{path.name} {state}\n")
     return 1 if check and stale else 0

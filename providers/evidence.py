@@ -244,9 +244,9 @@ def find_gaps(decision: Decision, *observations: Observation) -> list[str]:
     if not observations:
         return ["no observation exists"]
     gaps = [
-        f"{observation.source}: {text}"
+        f"{observation.source}: {gap}"
         for observation in observations
-        for text in observation.missing
+        for gap in observation.missing
     ]
     limit = decision.max_age_s
     # Something may have changed since an old answer: it proves nothing about now.

@@ -123,16 +123,16 @@ def list_end_notices(values: Values, created: float | None, now: float) -> Itera
         f"expires: {values['expires']}" if values.get("expires") else f"ttl: {values['ttl']}"
     )
     if end <= now:
-        text = (
+        message = (
             f"expired at {format_moment(end)} ({declaration}): the next `gpuform expire` destroys "
             "it"
         )
     else:
-        text = (
+        message = (
             f"expires in {format_remaining_time(end - now)}, at {format_moment(end)} "
             f"({declaration})"
         )
-    yield Notice(kind=NoticeKind.EXPIRY, text=text, at=format_moment(end))
+    yield Notice(kind=NoticeKind.EXPIRY, text=message, at=format_moment(end))
 
 
 def format_remaining_time(seconds: float) -> str:
@@ -171,5 +171,5 @@ def list_idleness_notices(values: Mapping[str, Any], *, is_off: bool) -> Iterato
     """
     idleness = read_idleness(values)
     if idleness is not None and not is_off:
-        text = f"`gpuform expire` stops it once each of its GPUs is used {idleness.text}"
-        yield Notice(kind=NoticeKind.EXPIRY, text=text)
+        message = f"`gpuform expire` stops it once each of its GPUs is used {idleness.text}"
+        yield Notice(kind=NoticeKind.EXPIRY, text=message)

@@ -54,8 +54,10 @@ def format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     # Pulumi sends each number as a double: a message shows 16, not 16.0.
-    text = f"{value:.15g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
+    formatted = f"{value:.15g}" if isinstance(value, float) else str(value)
+    return (
+        formatted if len(formatted) <= _MAX_VALUE_LENGTH else f"{formatted[:_MAX_VALUE_LENGTH]}..."
+    )
 
 
 def find_nearest_name(name: str, known_names: Mapping[str, Any] | tuple[str, ...]) -> str | None:
@@ -121,8 +123,8 @@ def _read_validator_message(rules: FieldRules, error: ErrorDetails) -> str:
 
 def _describe_not_integer(shown: str, error: ErrorDetails) -> str:
     """Return the message for a value other than a whole number; `shown` is the value as YAML."""
-    text = "the text " if isinstance(error["input"], str) else ""
-    return f"must be a whole number, not {text}{shown}"
+    prefix = "the text " if isinstance(error["input"], str) else ""
+    return f"must be a whole number, not {prefix}{shown}"
 
 
 def _describe_not_text(shown: str, error: ErrorDetails) -> str:

@@ -240,7 +240,7 @@ def _unpack_text(config_map: Mapping[str, Any], key: str) -> str:
     try:
         # 16 selects the format of gzip
         reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        text = reader.decompress(b64decode(packed, validate=True), _MAX_UNPACKED_BYTES)
+        unpacked = reader.decompress(b64decode(packed, validate=True), _MAX_UNPACKED_BYTES)
     except (binascii.Error, zlib.error) as error:
         raise ValueError(f"{key} is not valid compressed data") from error
     # the list is larger than its limit: refuse it instead of using a part
@@ -248,7 +248,7 @@ def _unpack_text(config_map: Mapping[str, Any], key: str) -> str:
         raise ValueError(f"{key} is larger than {_MAX_UNPACKED_BYTES} bytes")
     if not reader.eof or reader.unused_data:
         raise ValueError(f"{key} is cut off, or has more than one part")
-    return text.decode()
+    return unpacked.decode()
 
 
 def _parse_decimal(text: str) -> float | None:

@@ -86,8 +86,8 @@ def format_json(value: Any, *, indent: int | None = None, compact: bool = False)
     The second of two `#` is escaped, too: some CI systems look for commands behind `##`.
     """
     separators = (",", ":") if compact else None
-    text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
-    return _NEEDS_JSON_ESCAPE.sub(_escape_json_character, text)
+    document = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
+    return _NEEDS_JSON_ESCAPE.sub(_escape_json_character, document)
 
 
 def iterate_json_parts(value: Any, *, indent: int) -> Iterator[str]:

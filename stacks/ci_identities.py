@@ -277,12 +277,12 @@ def find_identity_problems(root: Path) -> Iterator[tuple[str, bool]]:
     The rights of a file that is not JSON are unknown, and count as wrong.
     """
     for file in sorted((root / IDENTITY_FOLDER).rglob("*.json")):
-        text = file.read_text(encoding="utf-8")
+        content = file.read_text(encoding="utf-8")
         label = file.relative_to(root).as_posix()
-        if placeholders := sorted(set(_PLACEHOLDERS.findall(text))):
+        if placeholders := sorted(set(_PLACEHOLDERS.findall(content))):
             yield f"{label}: replace {', '.join(placeholders)} before you use it", False
         try:
-            document = json.loads(text)
+            document = json.loads(content)
         except json.JSONDecodeError as error:
             yield f"{label}:{error.lineno}: not valid JSON: {error.msg}", True
             continue
@@ -294,7 +294,7 @@ def find_identity_problems(root: Path) -> Iterator[tuple[str, bool]]:
             if is_of_plan and actions - _READ_ACTIONS:
                 names = ", ".join(sorted(actions - _READ_ACTIONS))
                 yield f"{label}: jobs that plan may do {names}", True
-        elif not is_of_plan and "*" in text:
+        elif not is_of_plan and "*" in content:
             yield f"{label}: the role of an apply trusts subjects with a *", True
 
 

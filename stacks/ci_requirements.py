@@ -72,7 +72,9 @@ def write_wheel(folder: Path) -> Path:
         other.unlink()
     files = dict(_iterate_package_files())
     metadata_folder = f"{_DISTRIBUTION}-{importlib.metadata.version(_DISTRIBUTION)}.dist-info"
-    files |= {f"{metadata_folder}/{name}": text.encode() for name, text in _iterate_metadata()}
+    files |= {
+        f"{metadata_folder}/{name}": content.encode() for name, content in _iterate_metadata()
+    }
     lines = [_render_record_line(name, data) for name, data in sorted(files.items())]
     record_path = f"{metadata_folder}/RECORD"
     # The wheel format lists RECORD itself without digest and length.
@@ -204,9 +206,9 @@ def choose_requirements(
     if vendor is None and not _is_installed_from_index():
         reason = f"{_DISTRIBUTION} {version} was not installed from a package index"
         return Requirements(vendored, vendor_reason=reason)
-    text = _require(project, f"{_DISTRIBUTION}{suffix}=={version}")
+    requirements = _require(project, f"{_DISTRIBUTION}{suffix}=={version}")
     try:
-        return Requirements(text, _compile_lock(project, text, environ))
+        return Requirements(requirements, _compile_lock(project, requirements, environ))
     except NotLocked as error:
         if vendor is not None:
             raise
@@ -277,9 +279,9 @@ def _compile_lock(project: Path, requirements: str, environ: Mapping[str, str]) 
                 hint="check the index in uv's settings (UV_DEFAULT_INDEX or uv.toml; uv does not "
                 "read pip's), or keep a wheel in git: --vendor",
             )
-        text = lock.read_text(encoding="utf-8")
-    _require_hashes(text)
-    return text
+        locked_requirements = lock.read_text(encoding="utf-8")
+    _require_hashes(locked_requirements)
+    return locked_requirements
 
 
 def _find_uv(environ: Mapping[str, str]) -> str:

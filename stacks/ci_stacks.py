@@ -262,9 +262,9 @@ def reject_workflows_of_one_stack(
     }
     files = [
         file
-        for file, text in texts.items()
+        for file, workflow in texts.items()
         if any(
-            is_workflow_of_stack(text, folder.relative_to(root).as_posix(), stack)
+            is_workflow_of_stack(workflow, folder.relative_to(root).as_posix(), stack)
             for folder, stack in folders
         )
     ]
@@ -498,14 +498,14 @@ def list_stacks_checklist(
         for environment in environments
     ]
     identities = list_identity_items(settings, [environment.name for environment in environments])
-    text = f"""\
+    checklist = f"""\
 environment {PLAN_ENVIRONMENT}: {planning}
 environment {WATCH_ENVIRONMENT}: only the branch {branch} may use it, without an approval
 {reading_scope}: {shared}, and those you use of {read_only_keys}
 {writing_scope}: {shared}, and the same keys without _READ_ONLY
 no {noun} outside of an environment: the workflows of any branch could read it"""
     return [
-        *text.splitlines(),
+        *checklist.splitlines(),
         *applying,
         *identities,
         *list_rule_items(settings.code_host, branch),

@@ -72,8 +72,8 @@ class CiRecord:
         """
         file = project / RECORD_FILE
         try:
-            text = file.read_text(encoding="utf-8") if file.exists() else "sets: []"
-            record = TypeAdapter(cls).validate_python(yaml.safe_load(text))
+            yaml_source = file.read_text(encoding="utf-8") if file.exists() else "sets: []"
+            record = TypeAdapter(cls).validate_python(yaml.safe_load(yaml_source))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise EngineError(f"{file} cannot be read: {error}", hint=_WRITE_AGAIN) from error
         except ValidationError as error:
@@ -281,13 +281,13 @@ def _merge_file(
         return MergedFile(path, None, "left out, because you have removed it")
     if current == base:
         return MergedFile(path, new, "changed")
-    text = _merge_texts(current, base or "", new, version)
-    lines = text.splitlines()
+    merged = _merge_texts(current, base or "", new, version)
+    lines = merged.splitlines()
     conflicts = tuple(number for number, line in enumerate(lines, 1) if _MARKER.match(line))
     outcome = "merged with your edits"
     if conflicts:
         outcome += ", with conflicts"
-    return MergedFile(path, text, outcome, conflicts)
+    return MergedFile(path, merged, outcome, conflicts)
 
 
 def _read_current(root: Path, path: str) -> str | None:
@@ -301,18 +301,18 @@ def _read_current(root: Path, path: str) -> str | None:
     if (root / path).resolve() != root.resolve() / path:
         raise EngineError(f"{path} is a link, or outside of the repository", hint=_RESTORE)
     try:
-        text = (root / path).read_text(encoding="utf-8")  # with line breaks of any system
+        content = (root / path).read_text(encoding="utf-8")  # with line breaks of any system
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise EngineError(f"{root / path} cannot be read: {error}") from error
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(content.splitlines(), 1):
         if _MARKER.match(line):
             raise UpgradeConflict(
                 f"{path}:{number}: a conflict of an earlier upgrade is still there",
                 hint="edit the file until no <<<<<<< is left, and run the command again",
             )
-    return text
+    return content
 
 
 def _merge_texts(current: str, base: str, new: str, version: str) -> str:
@@ -324,8 +324,8 @@ def _merge_texts(current: str, base: str, new: str, version: str) -> str:
     labels = ("yours", f"gpuform {version}", f"gpuform {get_version()}")
     with TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("current", "base", "new")]
-        for file, text in zip(files, (current, base, new), strict=True):
-            file.write_text(text, encoding="utf-8", newline="\n")
+        for file, content in zip(files, (current, base, new), strict=True):
+            file.write_text(content, encoding="utf-8", newline="\n")
         label_flags = [flag for label in labels for flag in ("-L", label)]
         try:
             merged = subprocess.run(  # noqa: S603 - git, with fixed arguments

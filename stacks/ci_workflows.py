@@ -172,7 +172,11 @@ def choose_label(repository: Repository, settings: WorkflowSettings, project: st
             f"{main_file}: the workflows of all stacks already apply {project}/{stack}",
             hint="write them again: gpuform new ci --all --force",
         )
-    own = [label for label, text in texts.items() if is_workflow_of_stack(text, directory, stack)]
+    own = [
+        label
+        for label, workflow in texts.items()
+        if is_workflow_of_stack(workflow, directory, stack)
+    ]
     paths = _TEMPLATES_BY_PATH[settings.code_host]
     # `a-b/c` and `a/b-c` have the same label, and `a/b-drift` that of a file of `a/b`.
     free = (
@@ -206,10 +210,12 @@ def describe_outdated_workflows(folder: Path, old_name: str, stack: str) -> list
     }
     of_stack = [
         path
-        for path, text in texts.items()
-        if is_workflow_of_stack(text, repository.directory, old_stack)
+        for path, workflow in texts.items()
+        if is_workflow_of_stack(workflow, repository.directory, old_stack)
     ]
-    of_all_stacks = [path for path, text in texts.items() if f"--filter '{old_name}'" in text]
+    of_all_stacks = [
+        path for path, workflow in texts.items() if f"--filter '{old_name}'" in workflow
+    ]
     sentences = []
     if of_stack:
         sentences.append(
@@ -227,8 +233,8 @@ def describe_outdated_workflows(folder: Path, old_name: str, stack: str) -> list
 def _read_written(root: Path, path: str, label: str) -> str:
     """Return the text of a workflow with a label; empty unless written by `gpuform new ci`."""
     file = root / _add_label(path, label)
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-    return text if "gpuform new ci" in text else ""
+    workflow = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    return workflow if "gpuform new ci" in workflow else ""
 
 
 def _add_label(path: str, label: str) -> str:

@@ -341,14 +341,14 @@ def format_topology(data: bytes, file_name: str) -> bytes:
         FormattingError: the file is not UTF-8 or not YAML, or the formatted text would not mean
             exactly the same.
     """
-    text = _decode(data, file_name)
-    facts = read_facts(text, file_name)
-    formatted_data = _lay_out(replace_tabs(text, file_name), file_name).encode()
+    yaml_source = _decode(data, file_name)
+    facts = read_facts(yaml_source, file_name)
+    formatted_data = _lay_out(replace_tabs(yaml_source, file_name), file_name).encode()
     # The check protects files against faults of the layout: only an equal meaning is written.
     difference_position = find_difference(
         facts, read_facts(_decode(formatted_data, file_name), file_name)
     )
-    if difference_position and not text.endswith("\n"):
+    if difference_position and not yaml_source.endswith("\n"):
         formatted_data = formatted_data.removesuffix(
             b"\n"
         )  # a `|` at the very end has no line break in its value
@@ -372,17 +372,17 @@ def _decode(data: bytes, file_name: str) -> str:
         FormattingError: the data is not UTF-8, or has another byte order mark.
     """
     try:
-        text = data.decode("utf-8-sig")
+        yaml_source = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         valid_text = data[: error.start].decode()
         position = get_position(valid_text, len(valid_text))
         raise FormattingError(file_name, position, "the file is not UTF-8") from None
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    mark_index = text.find("\ufeff")
+    yaml_source = yaml_source.replace("\r\n", "\n").replace("\r", "\n")
+    mark_index = yaml_source.find("\ufeff")
     if mark_index >= 0:  # some parsers read it, some do not
-        position = get_position(text, mark_index)
+        position = get_position(yaml_source, mark_index)
         raise FormattingError(file_name, position, "invisible byte order mark", "remove it")
-    return text
+    return yaml_source
 
 
 def _lay_out(text: str, file_name: str) -> str:

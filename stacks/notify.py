@@ -158,7 +158,7 @@ class Sender:
         """Return title and text of a message."""
         where = " (emulator)" if self.emulated else ""
         title = f"{self.stack}{where}: {TITLES[event]}"
-        lines = [_shorten_text(text) for text in texts[:_MAX_LINES]]
+        lines = [_shorten_text(line) for line in texts[:_MAX_LINES]]
         if len(texts) > _MAX_LINES:
             lines.append(f"... and {len(texts) - _MAX_LINES} more")
         return title, "\n".join([*lines, *self.list_origins()])
@@ -238,8 +238,8 @@ class Notifier:
         if not new:
             return True
         texts = [self.redact(occurrence.text) for occurrence in new.values()]
-        title, text = self.sender.build_message(event, texts)
-        problem = self._send(rule, title, text)
+        title, body = self.sender.build_message(event, texts)
+        problem = self._send(rule, title, body)
         if problem:
             self.warn(f"warning: notification {rule.name}: {problem}")
             return False
@@ -372,17 +372,17 @@ def _list_endings(notices: Iterable[Notice], now: float) -> Iterator[Occurrence]
         if notice.kind is not NoticeKind.EXPIRY or not notice.at:
             continue
         if datetime.fromisoformat(notice.at).timestamp() - now <= SOON_S:
-            text = f"{notice.name}: {notice.text}"
-            yield Occurrence(NotifyEvent.EXPIRING, notice.urn, notice.at, text)
+            message = f"{notice.name}: {notice.text}"
+            yield Occurrence(NotifyEvent.EXPIRING, notice.urn, notice.at, message)
 
 
 def _list_lost_credit(notices: Iterable[Notice]) -> Iterator[Occurrence]:
     """Yield an occurrence for each stop, present or coming, for lack of credit."""
     for notice in notices:
         if notice.kind is NoticeKind.CREDIT:
-            text = f"{notice.name}: {notice.text}" if notice.name else notice.text
+            message = f"{notice.name}: {notice.text}" if notice.name else notice.text
             # Texts of what comes next count down; the moment of a stop stays.
-            yield Occurrence(NotifyEvent.CREDIT_LOW, notice.urn, notice.at, text)
+            yield Occurrence(NotifyEvent.CREDIT_LOW, notice.urn, notice.at, message)
 
 
 def _list_proposed_repairs(entry: ResourceState) -> Iterator[Occurrence]:

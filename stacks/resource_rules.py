@@ -219,7 +219,10 @@ def _find_outlived_reservations(
 def _read_window(cluster: Registration) -> tuple[float, float] | None:
     """Return the declared start and end of a reservation, or None without both."""
     texts = [cluster.inputs.get(f"reservation_{name}_time") for name in ("start", "end")]
-    moments = [to_unix_time(text) if isinstance(text, str) else None for text in texts]
+    moments = [
+        to_unix_time(declared_time) if isinstance(declared_time, str) else None
+        for declared_time in texts
+    ]
     start, end = moments
     return None if start is None or end is None else (start, end)
 

@@ -241,7 +241,9 @@ def _build_topology(
     """Return a topology with the module, whose inputs are passed on to the module."""
     module_topology = load_module(file, InclusionPath((), (position,)), problems)
     arguments = {
-        key: Entry(position, ScalarNode(position, text := f"{{{{ inputs['{key}'] }}}}", text))
+        key: Entry(
+            position, ScalarNode(position, expression := f"{{{{ inputs['{key}'] }}}}", expression)
+        )
         for key in inputs
     }
     module = Inclusion(

@@ -347,8 +347,8 @@ class RunContext:
     @cached_property
     def adopted_ids(self) -> frozenset[str]:
         """Return the ids of existing objects to be adopted by the run (`--adopt ID`)."""
-        text = self.environ.get(permissions.ADOPT_VARIABLE, "")
-        return frozenset(filter(None, map(str.strip, text.split(","))))
+        joined_ids = self.environ.get(permissions.ADOPT_VARIABLE, "")
+        return frozenset(filter(None, map(str.strip, joined_ids.split(","))))
 
     @property
     def creates_anew(self) -> bool:
@@ -361,15 +361,17 @@ class RunContext:
 
         The mode is empty if any kind of repair will do.
         """
-        text = self.environ.get(permissions.REPAIR_VARIABLE, "")
-        pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
+        joined_repairs = self.environ.get(permissions.REPAIR_VARIABLE, "")
+        pairs = (
+            entry.strip().partition("=") for entry in joined_repairs.split(",") if entry.strip()
+        )
         return MappingProxyType({name.strip(): mode.strip() for name, _, mode in pairs})
 
     @cached_property
     def reviewed_repairs(self) -> frozenset[str]:
         """Return the keys (`compute_repair_key`) of the repairs in a reviewed plan."""
-        text = self.environ.get(permissions.REVIEWED_VARIABLE, "")
-        return frozenset(filter(None, text.split(",")))
+        joined_keys = self.environ.get(permissions.REVIEWED_VARIABLE, "")
+        return frozenset(filter(None, joined_keys.split(",")))
 
     @property
     def is_read_only(self) -> bool:

@@ -174,7 +174,7 @@ class Clock:
 def _find_times(body: str, first_digits: str) -> list[float]:
     """Return the times in a body that have ten digits and begin with these four of them."""
     # Kept by body: a change of one object changes no other body.
-    return [float(text) for text in re.findall(rf"\b{first_digits}\d{{6}}(?:\.\d+)?\b", body)]
+    return [float(digits) for digits in re.findall(rf"\b{first_digits}\d{{6}}(?:\.\d+)?\b", body)]
 
 
 T = TypeVar("T")

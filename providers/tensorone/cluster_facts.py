@@ -116,18 +116,18 @@ def describe_cluster_exposure(
     if not outputs:
         opens_ports = any(inputs.get(name) not in (None, []) for name in _PORT_OPENING_FIELDS)
         is_closed = inputs.get("ssh_enabled") is False and not opens_ports
-        text = "TensorOne reports the firewall rules of a cluster once it exists"
-        return None if is_closed else Exposure(unknown=text)
+        reason = "TensorOne reports the firewall rules of a cluster once it exists"
+        return None if is_closed else Exposure(unknown=reason)
     rules = outputs.get("firewall_rules")
     if not isinstance(rules, list):
         return Exposure(unknown="the state has no rules yet: run `gpuform refresh`")
     ports = tuple(dict.fromkeys(_list_open_ports(rules)))
     # the observed rules do not show yet what this plan changes
     changed_fields = [name for name in _PORT_OPENING_FIELDS if _may_differ(inputs, outputs, name)]
-    text = (
+    reason = (
         f"a change of {' and '.join(changed_fields)} may open some ports" if changed_fields else ""
     )
-    return Exposure(ports=ports, unknown=text) if ports or text else None
+    return Exposure(ports=ports, unknown=reason) if ports or reason else None
 
 
 def _may_differ(inputs: Mapping[str, Any], outputs: Mapping[str, Any], name: str) -> bool:
@@ -340,11 +340,11 @@ def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Not
         and ends_at > now
         and _get_text(outputs, "status") == ClusterStatus.RUNNING
     ):
-        text = (
+        message = (
             f"ends by itself in {format_remaining_time(ends_at - now)}, at "
             f"{format_moment(ends_at)} (auto_terminate)"
         )
-        yield Notice(kind=NoticeKind.EXPIRY, text=text, at=format_moment(ends_at))
+        yield Notice(kind=NoticeKind.EXPIRY, text=message, at=format_moment(ends_at))
     created_version, current_version = (
         _get_text(outputs, "made_from_version"),
         _get_text(outputs, "template_version"),

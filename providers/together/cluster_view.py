@@ -497,18 +497,18 @@ def describe_cluster_credit(inputs: Mapping[str, Any], outputs: Mapping[str, Any
     since = str(outputs.get("paused_at") or "")
     since_text = f"since {since}" if since else "since an unknown time"
     if status == ClusterStatus.PAUSED:
-        text = f"no credit is left: the cluster has been paused {since_text}"
+        message = f"no credit is left: the cluster has been paused {since_text}"
     else:
-        text = f"no credit is left: its on-demand compute has been paused {since_text}"
-        text += f"; its reserved compute runs {end}" if is_reserved else ""
+        message = f"no credit is left: its on-demand compute has been paused {since_text}"
+        message += f"; its reserved compute runs {end}" if is_reserved else ""
     next_step = "its on-demand compute is decommissioned"
-    return Credit(state=CreditState.STOPPED, text=text, at=since, next=next_step)
+    return Credit(state=CreditState.STOPPED, text=message, at=since, next=next_step)
 
 
 def describe_volume_credit(outputs: Mapping[str, Any]) -> Credit | None:
     """Return how a lack of credit affects a volume, now and next; None if unknown."""
     status = outputs.get("status")
     if status == VolumeStatus.ACCESS_REVOKED:
-        text = "no credit is left: access to its data has been revoked"
-        return Credit(state=CreditState.REVOKED, text=text)
+        message = "no credit is left: access to its data has been revoked"
+        return Credit(state=CreditState.REVOKED, text=message)
     return Credit(state=CreditState.RUNS, next="access to its data is revoked") if status else None

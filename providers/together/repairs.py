@@ -261,10 +261,10 @@ def build_repair_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Not
         is_recent = ended_at is not None and now - ended_at < _RECENT_S
         if state in UNDER_WAY or is_recent:
             details = [describe_review(remediation), remediation.get("error_message") or ""]
-            text = f"node {node.get('host_name')}: repair {remediation.get('mode')} is {state}"
+            message = f"node {node.get('host_name')}: repair {remediation.get('mode')} is {state}"
             yield Notice(
                 kind=NoticeKind.WORKERS,
-                text="; ".join(filter(None, (text, *map(shorten_to_line, details)))),
+                text="; ".join(filter(None, (message, *map(shorten_to_line, details)))),
                 at=str(remediation.get("ended_at") or ""),
             )
 

@@ -384,8 +384,8 @@ def from_value(value: "Value") -> PropertyValue:
     """
     kind = value.WhichOneof("kind")
     if kind == "string_value":
-        text = value.string_value
-        return UNKNOWN if text in _UNKNOWN_TEXTS else text
+        string = value.string_value
+        return UNKNOWN if string in _UNKNOWN_TEXTS else string
     if kind == "number_value":
         return value.number_value
     if kind == "struct_value":

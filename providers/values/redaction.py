@@ -337,8 +337,8 @@ def _slice_separated_parts(text: str) -> set[str]:
 def _collect_parts(texts: Iterable[str]) -> set[str]:
     """Return every sequence of characters in these texts that could be part of a secret."""
     parts: set[str] = set()
-    for text in texts:
-        for step in _decode_layers(_Text.from_original(text)):
+    for secret in texts:
+        for step in _decode_layers(_Text.from_original(secret)):
             folded = _fold_case(_normalize(step))
             parts |= _slice_parts(folded.text)
             joined = _join_letters(folded.text)
@@ -428,13 +428,13 @@ def _join_bytes(match: re.Match[str]) -> str:
 
     The first of them, if they are not such bytes.
     """
-    text = match[0]
+    characters = match[0]
     try:
-        if text[0] >= "\ud800":
-            return text.encode("utf-16", "surrogatepass").decode("utf-16")
-        return text.encode("latin-1").decode()
+        if characters[0] >= "\ud800":
+            return characters.encode("utf-16", "surrogatepass").decode("utf-16")
+        return characters.encode("latin-1").decode()
     except UnicodeDecodeError:
-        return text[:1]
+        return characters[:1]
 
 
 def _decode_encodings(text: _Text, *, is_secret: bool) -> Iterator[_Text]:

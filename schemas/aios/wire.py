@@ -193,10 +193,10 @@ def parse_object_id_time(object_id: object) -> float | None:
 
     None for anything else than an id of Mongo's.
     """
-    text = object_id if isinstance(object_id, str) else ""
+    hex_id = object_id if isinstance(object_id, str) else ""
     try:
         # an ObjectId has 24 hexadecimal digits, of which the first 8 are Unix seconds
-        return float(int(text[:8], 16)) if len(text) == 24 else None
+        return float(int(hex_id[:8], 16)) if len(hex_id) == 24 else None
     except ValueError:
         return None
 

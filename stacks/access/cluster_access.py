@@ -288,8 +288,8 @@ def _build_certified_command(
 def _quote_option(path: Path) -> str:
     """Return a path as the value of an option of OpenSSH."""
     # OpenSSH reads `%` as the beginning of a token, and spaces as the end of a value.
-    text = path.as_posix().replace("%", "%%")
-    return f'"{text}"' if re.search(r"\s", text) else text
+    escaped_path = path.as_posix().replace("%", "%%")
+    return f'"{escaped_path}"' if re.search(r"\s", escaped_path) else escaped_path
 
 
 def build_certificate_options(

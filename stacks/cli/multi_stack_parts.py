@@ -88,8 +88,8 @@ def _print_waves(
     """
     if gitlab_job is not None:
         root = find_repository_root(Path.cwd().resolve())
-        text = render_gitlab_jobs(gitlab_job, schedule, folder, root)
-        session.screen.print(text.removesuffix("\n"))
+        jobs_yaml = render_gitlab_jobs(gitlab_job, schedule, folder, root)
+        session.screen.print(jobs_yaml.removesuffix("\n"))
         return
     waves = [[part.model_dump() for part in wave] for wave in schedule.waves]
     session.screen.print(format_json(waves))

@@ -191,17 +191,17 @@ def create_rehearsal_progress(screen: Screen) -> Callable[[int, int], None]:
     last_shares: list[int] = []
 
     def show(played: int, planned: int) -> None:
-        text = f"rehearsed {played} of {planned} hazards"
+        message = f"rehearsed {played} of {planned} hazards"
         if screen.interactive:
             ending = "\n" if played == planned else ""
-            screen.err.write(f"\r{text}{ending}")
+            screen.err.write(f"\r{message}{ending}")
             screen.err.flush()
             return
         # A log gets a line for each quarter.
         share = 4 * played // planned if planned else 0
         if share and share not in last_shares:
             last_shares.append(share)
-            screen.warn(text)
+            screen.warn(message)
 
     return show
 

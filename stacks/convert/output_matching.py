@@ -269,8 +269,8 @@ class Placeholders:
 
         Numbers match as Python and topologies write them.
         """
-        text = rf"{self.prefix}[{self.letters}]{{{self.length - len(self.prefix)}}}"
-        return re.compile(rf"{text}|(?<!\d){str(self.lowest_number)[0]}\d{{14}}\.0(?!\d)")
+        placeholder = rf"{self.prefix}[{self.letters}]{{{self.length - len(self.prefix)}}}"
+        return re.compile(rf"{placeholder}|(?<!\d){str(self.lowest_number)[0]}\d{{14}}\.0(?!\d)")
 
     def create_text(self) -> str:
         """Return a new placeholder text of `length` characters, different at each call."""

@@ -68,8 +68,8 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
     github = sorted(root.glob(".github/workflows/gpuform*.yml"))
     gitlab = root / ".gitlab-ci.yml"
     if not github and not gitlab.is_file():
-        text = f"{root} has no workflows of gpuform"
-        yield Finding(_AREA, Level.PROBLEM, text, "write them: `gpuform new ci`")
+        message = f"{root} has no workflows of gpuform"
+        yield Finding(_AREA, Level.PROBLEM, message, "write them: `gpuform new ci`")
         return
     for file in github:
         yield from _examine_document(file, _examine_github_jobs)
@@ -83,9 +83,9 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
     for candidate in folders:
         yield from _examine_versions(candidate)
     yield from _examine_stacks(folders, [*github, gitlab, *included])
-    for text, is_problem in find_identity_problems(root):
+    for message, is_problem in find_identity_problems(root):
         level = Level.PROBLEM if is_problem else Level.WARNING
-        yield Finding(_AREA, level, text, "edit the file, and the role at the cloud")
+        yield Finding(_AREA, level, message, "edit the file, and the role at the cloud")
     yield from _examine_owners(root, folders, [*github, gitlab, *included])
 
 
@@ -107,8 +107,8 @@ def _examine_document(
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
         reason = getattr(error, "problem", None) or "it is not text in UTF-8"
-        text = f"{file.name}{line}: not valid YAML: {reason}"
-        yield Finding(_AREA, Level.PROBLEM, text, "correct the file: no job of it runs")
+        message = f"{file.name}{line}: not valid YAML: {reason}"
+        yield Finding(_AREA, Level.PROBLEM, message, "correct the file: no job of it runs")
         return
     yield from examine_jobs(file, content, document if isinstance(document, dict) else {})
 
@@ -117,8 +117,8 @@ def _examine_github_jobs(file: Path, content: str, document: dict[Any, Any]) -> 
     """Yield findings for each job of a workflow: its writing keys, its rights, and its gates."""
     # YAML 1.1 reads the key `on` as true.
     if "pull_request_target" in (document.get("on", document.get(True)) or ()):
-        text = f"{file.name} runs on pull_request_target: the program of a fork gets its secrets"
-        yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+        message = f"{file.name} runs on pull_request_target: the program of a fork gets its secrets"
+        yield Finding(_AREA, Level.PROBLEM, message, _WRITE_AGAIN)
     # All secrets of the workflows of `new ci --all` are in environments.
     is_of_all_stacks = "preview --all" in content or "gpuform join" in content
     jobs = document.get("jobs")
@@ -148,18 +148,18 @@ def _judge_secrets(
     if _ALL_SECRETS.search(job):
         names.append("all secrets")
     if environment in READING_ENVIRONMENTS and names:
-        text = f"{label} is in the environment {environment}, and gets {', '.join(names)}"
-        return Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+        message = f"{label} is in the environment {environment}, and gets {', '.join(names)}"
+        return Finding(_AREA, Level.PROBLEM, message, _WRITE_AGAIN)
     if environment:
         return Finding(_AREA, Level.OK, f"{label} is in the environment {environment}")
     if names:
-        text = f"{label} is in no environment, and gets {', '.join(names)}"
-        return Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+        message = f"{label} is in no environment, and gets {', '.join(names)}"
+        return Finding(_AREA, Level.PROBLEM, message, _WRITE_AGAIN)
     if not _ANY_SECRET.search(job):
         return Finding(_AREA, Level.OK, f"{label} gets no secret")
     if is_of_all_stacks:
-        text = f"{label} gets secrets of the repository, which any branch can read"
-        return Finding(_AREA, Level.PROBLEM, text, "move them into an environment")
+        message = f"{label} gets secrets of the repository, which any branch can read"
+        return Finding(_AREA, Level.PROBLEM, message, "move them into an environment")
     return Finding(_AREA, Level.OK, f"{label} gets read-only keys alone")
 
 
@@ -173,16 +173,16 @@ def _examine_actions(
     used = [(str(step["uses"]), step.get("with")) for step in steps if "uses" in step]
     for name, _ in used:
         if not _PINNED.fullmatch(name):
-            text = f"{label} uses {name}: others can change what this name means"
-            yield Finding(_AREA, Level.PROBLEM, text, "write the commit's 40 digits after the @")
+            message = f"{label} uses {name}: others can change what this name means"
+            yield Finding(_AREA, Level.PROBLEM, message, "write the commit's 40 digits after the @")
     for name, inputs in used:
         if name.partition("@")[0].lower() == "actions/checkout":
             values = inputs if isinstance(inputs, dict) else {}
             kept = str(values.get("persist-credentials", "true" if has_secrets else "false"))
             if kept.lower() != "false":
-                text = f"{label} leaves the token of its checkout to later steps"
+                message = f"{label} leaves the token of its checkout to later steps"
                 remedy = "set `persist-credentials: false` in the step"
-                yield Finding(_AREA, Level.PROBLEM, text, remedy)
+                yield Finding(_AREA, Level.PROBLEM, message, remedy)
 
 
 def _examine_rights(label: str, rights: object) -> Iterator[Finding]:
@@ -192,16 +192,16 @@ def _examine_rights(label: str, rights: object) -> Iterator[Finding]:
     """
     remedy = "give the job `permissions: {contents: read}`, and what else it needs"
     if rights is None:
-        text = f"{label} has the rights that the settings of the repository give to every job"
-        yield Finding(_AREA, Level.WARNING, text, remedy)
+        message = f"{label} has the rights that the settings of the repository give to every job"
+        yield Finding(_AREA, Level.WARNING, message, remedy)
         return
     named = rights if isinstance(rights, dict) else {}
     writing = [f"{name}: write" for name in _OWN_RIGHTS if named.get(name) == "write"]
     if rights == "write-all":
         writing = ["write-all"]
     if writing:
-        text = f"{label} has the rights {', '.join(writing)}, and runs the code of a branch"
-        yield Finding(_AREA, Level.PROBLEM, text, remedy)
+        message = f"{label} has the rights {', '.join(writing)}, and runs the code of a branch"
+        yield Finding(_AREA, Level.PROBLEM, message, remedy)
 
 
 def _examine_gitlab_jobs(file: Path, _content: str, document: dict[Any, Any]) -> Iterator[Finding]:
@@ -214,11 +214,11 @@ def _examine_gitlab_jobs(file: Path, _content: str, document: dict[Any, Any]) ->
     }
     setup = yaml.safe_dump(defaults, width=10_000)
     if "CI_ENVIRONMENT_NAME" in setup and "_READ_ONLY" in setup:
-        text = f"{file.name}: jobs outside of an environment get read-only keys alone"
-        yield Finding(_AREA, Level.OK, text)
+        message = f"{file.name}: jobs outside of an environment get read-only keys alone"
+        yield Finding(_AREA, Level.OK, message)
     else:
-        text = f"{file.name}: jobs of a merge request get keys that may write"
-        yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+        message = f"{file.name}: jobs of a merge request get keys that may write"
+        yield Finding(_AREA, Level.PROBLEM, message, _WRITE_AGAIN)
     for name, job in document.items():
         if isinstance(job, dict):
             job_text = yaml.safe_dump([document.get("variables"), job], width=10_000)
@@ -227,10 +227,10 @@ def _examine_gitlab_jobs(file: Path, _content: str, document: dict[Any, Any]) ->
 
 def _examine_includes(pipeline: Path, files: Sequence[Path]) -> Iterator[Finding]:
     """Yield a problem for each of the files that GitLab's pipeline does not include by its name."""
-    text = pipeline.read_text(encoding="utf-8") if pipeline.is_file() else ""
+    pipeline_yaml = pipeline.read_text(encoding="utf-8") if pipeline.is_file() else ""
     for file in files:
         # A pattern is believed.
-        if not re.search(rf"\.gitlab/(?:{re.escape(file.name)}|\S*\*)", text):
+        if not re.search(rf"\.gitlab/(?:{re.escape(file.name)}|\S*\*)", pipeline_yaml):
             problem = f"{file.name} is not included by .gitlab-ci.yml: its jobs never run"
             remedy = f"add `include: [{{local: .gitlab/{file.name}}}]` to .gitlab-ci.yml"
             yield Finding(_AREA, Level.PROBLEM, problem, remedy)
@@ -243,12 +243,12 @@ def _examine_gates(label: str, job: str, script: object) -> Iterator[Finding]:
     """
     commands = [command for command in _iterate_commands(script) if _PLANNING.search(command)]
     if not all(map(_has_gates_of_base, commands)):
-        text = f"{label} is judged by the gates of the change itself"
-        yield Finding(_AREA, Level.PROBLEM, text, _WRITE_AGAIN)
+        message = f"{label} is judged by the gates of the change itself"
+        yield Finding(_AREA, Level.PROBLEM, message, _WRITE_AGAIN)
     if commands and _LIFTED_GATE.search(job):
-        text = f"{label} lifts a gate for every plan"
+        message = f"{label} lifts a gate for every plan"
         remedy = "write a waiver with a last day into gates.yaml, and merge it first"
-        yield Finding(_AREA, Level.PROBLEM, text, remedy)
+        yield Finding(_AREA, Level.PROBLEM, message, remedy)
 
 
 def _has_gates_of_base(command: str) -> bool:
@@ -276,8 +276,8 @@ def _examine_stacks(folders: Sequence[Path], files: Sequence[Path]) -> Iterator[
         EngineError: stacks.yaml, a record, or a project cannot be read.
     """
     # On GitLab one file chooses the stacks, and another one applies them.
-    text = "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
-    if "gpuform up --all " not in text:
+    workflows_yaml = "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
+    if "gpuform up --all " not in workflows_yaml:
         return
     roots = [
         candidate
@@ -286,7 +286,7 @@ def _examine_stacks(folders: Sequence[Path], files: Sequence[Path]) -> Iterator[
         or any(workflow_set.settings.every_stack for workflow_set in CiRecord.load(candidate).sets)
     ]
     names = read_workspace(roots[0], {}).stacks if roots else ()
-    missing = [name for name in names if f"--filter '{name}'" not in text]
+    missing = [name for name in names if f"--filter '{name}'" not in workflows_yaml]
     if missing:
         problem = f"no job applies {', '.join(missing)}: reviewed changes would not be applied"
         remedy = "write the workflows again: `gpuform new ci --all --force`"
@@ -298,11 +298,11 @@ def _examine_versions(folder: Path) -> Iterator[Finding]:
     for workflow_set in CiRecord.load(folder).sets:
         if workflow_set.version != get_version():
             name = Path(next(iter(workflow_set.files))).name
-            text = f"{name} is of gpuform {workflow_set.version}, and this is {get_version()}"
-            yield Finding(_AREA, Level.WARNING, text, f"change it: `{UPGRADE_COMMAND}`")
+            message = f"{name} is of gpuform {workflow_set.version}, and this is {get_version()}"
+            yield Finding(_AREA, Level.WARNING, message, f"change it: `{UPGRADE_COMMAND}`")
     if unlocked := find_unlocked(folder):
-        text = f"{folder / LOCK_FILE} does not lock {', '.join(unlocked)}: the jobs lack it"
-        yield Finding(_AREA, Level.PROBLEM, text, f"lock it: `{UPGRADE_COMMAND}`")
+        message = f"{folder / LOCK_FILE} does not lock {', '.join(unlocked)}: the jobs lack it"
+        yield Finding(_AREA, Level.PROBLEM, message, f"lock it: `{UPGRADE_COMMAND}`")
 
 
 def _examine_owners(
@@ -320,8 +320,8 @@ def _examine_owners(
     paths.append(get_owners_path(root, is_gitlab=is_gitlab))
     missing = find_unowned(root, paths, is_gitlab=is_gitlab)
     if missing:
-        text = f"CODEOWNERS names no owners of {', '.join(missing)}"
+        message = f"CODEOWNERS names no owners of {', '.join(missing)}"
         remedy = "name them, and require their approval in the rule of the branch"
-        yield Finding(_AREA, Level.WARNING, text, remedy)
+        yield Finding(_AREA, Level.WARNING, message, remedy)
     else:
         yield Finding(_AREA, Level.OK, "CODEOWNERS names owners of workflows and gates")

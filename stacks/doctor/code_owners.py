@@ -31,8 +31,8 @@ def find_unowned(root: Path, paths: Iterable[str], *, is_gitlab: bool) -> list[s
         OSError, UnicodeDecodeError: the file cannot be read.
     """
     file = root / get_owners_path(root, is_gitlab=is_gitlab)
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    sections = list(_iterate_sections(text, is_gitlab=is_gitlab))
+    owners_content = file.read_text(encoding="utf-8") if file.is_file() else ""
+    sections = list(_iterate_sections(owners_content, is_gitlab=is_gitlab))
 
     def has_owner(path: str) -> bool:
         return any(

@@ -278,8 +278,8 @@ def read_source_text(path: Path) -> str:
 def _find_unsaved_text(path: Path) -> str | None:
     """Return the unsaved text of a file without a byte order mark, or None without one."""
     unsaved_texts = _unsaved.get()
-    text = unsaved_texts.get(path.resolve()) if unsaved_texts else None
-    return None if text is None else text.removeprefix("\ufeff")
+    unsaved_text = unsaved_texts.get(path.resolve()) if unsaved_texts else None
+    return None if unsaved_text is None else unsaved_text.removeprefix("\ufeff")
 
 
 def read_file(

@@ -126,14 +126,14 @@ class _SyntaxErrorReader:
 
     def describe_line_without_key(self, row: int) -> SyntaxProblem:
         """Describe a line without `: ` among keys, or `-item` without a space."""
-        text, column = self.lines[row].strip(), _count_indent(self.lines[row])
-        if re.match(r"-[^\s-]", text):
-            hint = f"write `- {text[1:]}`"
+        line, column = self.lines[row].strip(), _count_indent(self.lines[row])
+        if re.match(r"-[^\s-]", line):
+            hint = f"write `- {line[1:]}`"
             return self.report("a space is missing after the hyphen", hint, row, column)
-        if re.match(r"[^\s:]+:[^\s]", text):
-            hint = f"write `{text.replace(':', ': ', 1)}`"
+        if re.match(r"[^\s:]+:[^\s]", line):
+            hint = f"write `{line.replace(':', ': ', 1)}`"
             return self.report("a space is missing after the colon", hint, row, column)
-        key, _, value = text.partition(" ")
+        key, _, value = line.partition(" ")
         hint = f"write `{key}: {value or 'VALUE'}`"
         return self.report("this line has no colon after the key", hint, row, column)
 

@@ -122,7 +122,7 @@ def explain(stack: Stack, name: str, *, now: float) -> Explanation:
         runs=tuple(describe_run(run) for run in runs if run.number in numbers),
         unknown=(
             *(describe_leftover(intent) for intent in leftovers if intent.urn in urns),
-            *(text for run in runs for text in run.problems),
+            *(problem for run in runs for problem in run.problems),
             *unpriced,
         ),
     )
@@ -445,7 +445,7 @@ def _price_object(
         own_nodes = sum(node.name in share_of for node in stored.nodes)
         share = own_nodes / len(stored.nodes) if stored.nodes else 0.0
     return {currency: hourly * share for currency, hourly in cost.sum_hourly_costs().items()}, [
-        f"cost unknown: {text}" for text in cost.unknown
+        f"cost unknown: {unknown_cost}" for unknown_cost in cost.unknown
     ]
 
 

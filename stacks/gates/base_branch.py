@@ -342,9 +342,11 @@ class _RevisionFiles:
     def _read_project_name(self, folder: str) -> str | None:
         """Return the name in the folder's Pulumi.yaml; None without one, or if it is not YAML."""
         for name in self._list_names("--", *(_join(folder, file) for file in _PROJECT_FILES)):
-            text = _run_git(self.root, self.revision, "cat-file", "blob", f"{self.commit}:{name}")
+            yaml_source = _run_git(
+                self.root, self.revision, "cat-file", "blob", f"{self.commit}:{name}"
+            )
             try:
-                values = yaml.safe_load(text)
+                values = yaml.safe_load(yaml_source)
             except yaml.YAMLError:
                 return None
             return values.get("name") if isinstance(values, dict) else None

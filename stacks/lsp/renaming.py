@@ -219,10 +219,10 @@ def _build_settings_edits(
 
 def _read_source(topology: TopologyText, path: Path) -> SourceFile:
     """Parse a file, with the text from the editor or else from disk. Raises OSError."""
-    text = topology.open_texts.get(path.resolve())
-    if text is None:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    return parse_source(path, text)
+    source = topology.open_texts.get(path.resolve())
+    if source is None:
+        source = path.read_text(encoding="utf-8", errors="replace")
+    return parse_source(path, source)
 
 
 def _build_test_edits(

@@ -97,11 +97,11 @@ class EditorSession:
 
     def _read_lines(self, path: Path) -> Sequence[str]:
         """Return the lines of a file with line ends, from the editor or else from disk."""
-        text = self._read_open_texts().get(path.resolve())
-        if text is None:
+        source = self._read_open_texts().get(path.resolve())
+        if source is None:
             with suppress(OSError):
-                text = path.read_bytes().decode("utf-8", "replace")
-        return _split_lines(text or "")
+                source = path.read_bytes().decode("utf-8", "replace")
+        return _split_lines(source or "")
 
     def to_uri(self, path: Path) -> str:
         """Return the URI of a file, in the client's spelling for an open file."""
@@ -149,7 +149,7 @@ class EditorSession:
         """Return the other open topologies with the file's name in the text."""
         texts = self._read_open_texts()
         open_topologies = (
-            TopologyText(open_path, text, texts) for open_path, text in texts.items()
+            TopologyText(open_path, source, texts) for open_path, source in texts.items()
         )
         return [
             topology

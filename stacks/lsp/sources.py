@@ -344,7 +344,7 @@ def check_topology(
 def get_problem_span(problem: DocumentDiagnostic, lines: Sequence[str]) -> Span:
     """Return the span of the word at a problem; an empty one if the position is behind the text."""
     line = min(problem.position.line - 1, max(len(lines) - 1, 0))
-    text = lines[line].rstrip("\r\n") if lines else ""
-    begin = min(problem.position.column - 1, len(text))
-    token = _TOKEN.match(text, begin)
+    problem_line = lines[line].rstrip("\r\n") if lines else ""
+    begin = min(problem.position.column - 1, len(problem_line))
+    token = _TOKEN.match(problem_line, begin)
     return Span(line, begin, token.end() if token else begin)

@@ -361,11 +361,11 @@ class TopologyText:
         return path, next((output for output in outputs if output is not None), None)
 
     def _read_text(self, path: Path) -> str:
-        text = self.open_texts.get(path.resolve())
-        if text is None:
+        source = self.open_texts.get(path.resolve())
+        if source is None:
             with suppress(OSError):
                 return path.read_text(encoding="utf-8", errors="replace")
-        return text or ""
+        return source or ""
 
     def _get_platform_at(self, path: tuple[str, ...]) -> str | None:
         """Return the platform of the entry around a path of keys, or None."""

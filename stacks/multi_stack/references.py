@@ -75,12 +75,12 @@ def read_program(program: Path, about: Mapping[str, str]) -> ProgramReferences:
     for file in files:
         try:
             # `ast` counts columns in bytes, so the lines stay bytes, too.
-            text = file.read_bytes()
-            tree = ast.parse(text)
+            source = file.read_bytes()
+            tree = ast.parse(source)
         except (OSError, SyntaxError, ValueError, RecursionError):
             references.is_complete = False
             continue
-        _PythonFile(format_path(file), text.splitlines(), about, module_names, references).read(
+        _PythonFile(format_path(file), source.splitlines(), about, module_names, references).read(
             tree
         )
     return references
@@ -159,12 +159,12 @@ class _PythonFile:
     ) -> None:
         """Remember a text or a stack reference assigned to a name with one binding."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        text, stack = self._find_text(value), self._find_referenced_stack(value)
+        string, stack = self._find_text(value), self._find_referenced_stack(value)
         for target in targets:
             # What is bound twice is one or the other.
             if isinstance(target, ast.Name) and bound[target.id] == 1:
-                if text is not None:
-                    self.texts[target.id] = text
+                if string is not None:
+                    self.texts[target.id] = string
                 if stack is not None:
                     self.stacks[target.id] = stack
 

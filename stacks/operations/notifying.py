@@ -94,10 +94,10 @@ def find_run_findings(result: RunResult, options: RunOptions, subject: ReportSub
         return Findings(occurrences)
     plan = result.plan
     if subject == "approval" and failure is None and result.has_changes and plan is not None:
-        text = f"a saved plan waits for approval: {_count_changes(plan)}"
+        message = f"a saved plan waits for approval: {_count_changes(plan)}"
         state = plan.model_dump_json(include={"changes", "outputs"})
         occurrences.append(
-            Occurrence(NotifyEvent.WAITING_FOR_APPROVAL, options.operation, state, text)
+            Occurrence(NotifyEvent.WAITING_FOR_APPROVAL, options.operation, state, message)
         )
     if plan is not None and options.operation == "refresh":
         occurrences += find_drift_occurrences(plan)
@@ -175,8 +175,8 @@ def _build_failure(command: str, failure: str, diagnostics: Iterable[Diagnostic]
     shown = "; ".join(texts[:_SHOWN_ERRORS])
     if len(texts) > _SHOWN_ERRORS:
         shown += f"; and {len(texts) - _SHOWN_ERRORS} more errors"
-    text = f"{command} {failure}" + (f": {shown}" if shown else "")
-    return Occurrence(NotifyEvent.FAILED, command, "\n".join([failure, *state]), text)
+    message = f"{command} {failure}" + (f": {shown}" if shown else "")
+    return Occurrence(NotifyEvent.FAILED, command, "\n".join([failure, *state]), message)
 
 
 def _get_cause(diagnostic: Diagnostic) -> GpuformError | None:
@@ -189,8 +189,8 @@ def _list_missing_capacity(diagnostics: Iterable[Diagnostic]) -> Iterator[Occurr
     """Yield the resources for which a platform has no GPUs."""
     for diagnostic in diagnostics:
         if isinstance(_get_cause(diagnostic), OutOfCapacity):
-            text = f"{name_of(diagnostic.urn)}: {diagnostic.message}"
-            yield Occurrence(NotifyEvent.OUT_OF_CAPACITY, diagnostic.urn, "", text)
+            message = f"{name_of(diagnostic.urn)}: {diagnostic.message}"
+            yield Occurrence(NotifyEvent.OUT_OF_CAPACITY, diagnostic.urn, "", message)
 
 
 def _list_done(result: RunResult, plan: Plan, command: str) -> Iterator[Occurrence]:
@@ -199,8 +199,8 @@ def _list_done(result: RunResult, plan: Plan, command: str) -> Iterator[Occurren
     changes, and repairs of nodes.
     """
     if result.succeeded and result.has_changes:
-        text = f"{command} finished: {_count_changes(plan)}"
-        yield Occurrence(NotifyEvent.FINISHED, command, None, text)
+        message = f"{command} finished: {_count_changes(plan)}"
+        yield Occurrence(NotifyEvent.FINISHED, command, None, message)
     for change in plan.changes:
         for repair in change.repairs:
             done = build_repair_occurrence(NotifyEvent.REPAIR_DONE, change.urn, repair)

@@ -68,8 +68,8 @@ class Alternative:
 
 def format_declaration(declaration: Mapping[str, Any]) -> str:
     """Return a declaration in one line: rollout: {strategy: replace_cluster}."""
-    text = yaml.safe_dump(dict(declaration), default_flow_style=True, width=1000)
-    return text.strip().removeprefix("{").removesuffix("}")
+    flow_mapping = yaml.safe_dump(dict(declaration), default_flow_style=True, width=1000)
+    return flow_mapping.strip().removeprefix("{").removesuffix("}")
 
 
 def list_alternatives(

@@ -340,7 +340,7 @@ class HazardInjector:
             self._break_node(self.play.owner, self.play.node)
 
     def _break_node(self, owner: Owner, node: str) -> None:
-        """Break a node for good; its GPUs do not count as loss: they fail without the plan as well."""
+        """Break a node for good; its GPUs are no loss: they fail without the plan as well."""
         platform, name = owner
         state = self.recorder.read(self.server.clock.now())
         if (platform, name, node) not in state.nodes:

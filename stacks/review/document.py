@@ -235,10 +235,10 @@ def _build_items(review: Review, pieces: Any) -> dict[str, list[Item]]:
     is_multi_stack = len(review.stacks) > 1
     items: dict[str, list[Item]] = {name: [] for name in _SHARES}
     _add_combined_items(review, pieces, items)
-    for weakened_stack, text in review.weakened_gates:
+    for weakened_stack, weakening in review.weakened_gates:
         is_named = is_multi_stack and weakened_stack is not None
         items["dangerous"].append(
-            Item(partial(_render_piece, pieces.weakened, weakened_stack, text, is_named))
+            Item(partial(_render_piece, pieces.weakened, weakened_stack, weakening, is_named))
         )
     for stack, subject in review.subjects:
         facts = (stack, subject, is_multi_stack)

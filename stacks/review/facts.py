@@ -273,8 +273,12 @@ class Review:
         """Return how gates are weakened, each with its stack; None for gates over all stacks."""
         of_all = self.combined.weakened if self.combined is not None else ()
         return [
-            *((None, f"all stacks: {text}") for text in of_all),
-            *((stack, text) for stack in self.stacks for text in stack.plan.weakened_gates),
+            *((None, f"all stacks: {weakening}") for weakening in of_all),
+            *(
+                (stack, weakening)
+                for stack in self.stacks
+                for weakening in stack.plan.weakened_gates
+            ),
         ]
 
     @property

@@ -252,7 +252,9 @@ def build_review_document(review: Review) -> dict[str, Any]:
         **_totals_to_json(review),
         "unchecked": review.unchecked,
         "dangers": [
-            _weakened_gate_to_json(text) for stack, text in review.weakened_gates if stack is None
+            _weakened_gate_to_json(weakening)
+            for stack, weakening in review.weakened_gates
+            if stack is None
         ],
         "stacks": [_stack_to_json(stack) for stack in review.stacks],
     }

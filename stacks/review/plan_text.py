@@ -92,9 +92,9 @@ def render_dangers(review: Review, paint: Paint = PLAIN) -> Iterator[str]:
 def format_dangers(review: Review) -> Iterator[str]:
     """Yield a line for each danger: weakened gates first, then `delete train: destroys 16 GPUs`."""
     is_multi_stack = len(review.stacks) > 1
-    for weakened_stack, text in review.weakened_gates:
+    for weakened_stack, weakening in review.weakened_gates:
         where = f" (in {weakened_stack.name})" if is_multi_stack and weakened_stack else ""
-        yield f"{text}{where}"
+        yield f"{weakening}{where}"
     for stack, subject in review.subjects:
         change, danger = subject.change, subject.danger
         if danger is not None:

@@ -48,8 +48,8 @@ def render_agenda(agenda: Agenda, *, paint: Paint = PLAIN) -> Iterator[str]:
         yield from lines[1:]
     else:
         yield "Nothing begins or ends at a known time."
-    for text in agenda.unread:
-        yield paint("warning", f"not read: {escape_invisible(text)}")
+    for problem in agenda.unread:
+        yield paint("warning", f"not read: {escape_invisible(problem)}")
 
 
 def _build_row(entry: AgendaEntry) -> tuple[str, ...]:
@@ -169,8 +169,8 @@ def render_explanation(explanation: Explanation, *, paint: Paint = PLAIN) -> Ite
         yield paint("bold", "Runs:")
         for run in explanation.runs:
             yield from _render_run(run)
-    for text in explanation.unknown:
-        yield paint("warning", f"note: {escape_invisible(text)}")
+    for gap in explanation.unknown:
+        yield paint("warning", f"note: {escape_invisible(gap)}")
 
 
 def _render_title(explanation: Explanation, paint: Paint) -> Iterator[str]:

@@ -359,9 +359,9 @@ def _build_notices(
     """Yield a notice for each line that is not one of the others."""
     for line in lines:
         if line not in others:
-            text = f"{verb}: {format_line(line)}"
+            message = f"{verb}: {format_line(line)}"
             identity = {"urn": line.urn, "name": line.name}
-            yield Notice(kind=NoticeKind.CALENDAR, text=text, at=line.moment, **identity)
+            yield Notice(kind=NoticeKind.CALENDAR, text=message, at=line.moment, **identity)
 
 
 def format_line(line: AgendaEntry) -> str:
@@ -415,8 +415,10 @@ def _list_expiry(values: Mapping[str, Any], created: float | None) -> Iterator[A
         return
     end = compute_expiry(values, created)
     # A new object has no creation time yet, and a platform may never report one.
-    text = "expires" if end is not None else f"expires {ttl} after its creation"
-    yield AgendaEntry(kind="expiry", text=text, end="" if end is None else format_moment(end))
+    description = "expires" if end is not None else f"expires {ttl} after its creation"
+    yield AgendaEntry(
+        kind="expiry", text=description, end="" if end is None else format_moment(end)
+    )
 
 
 def _list_running_hours(values: Mapping[str, Any], now: float) -> Iterator[AgendaEntry]:
@@ -447,5 +449,5 @@ def _list_stale_certification(outputs: Mapping[str, Any]) -> Iterator[AgendaEntr
     if nodes:
         more = f" and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
         names = f"{', '.join(nodes[:_MAX_NODES])}{more}"
-        text = f"certification is stale for {counted(len(nodes), 'node')}: {names}"
-        yield AgendaEntry(kind="certification", text=text)
+        description = f"certification is stale for {counted(len(nodes), 'node')}: {names}"
+        yield AgendaEntry(kind="certification", text=description)

@@ -304,8 +304,8 @@ class ExpiryObserver:
         """
         ahead = self.get_clock_skew(platform)
         if ahead is None:
-            text = f"no response of {platform} had a Date header to compare with"
-            missing = [text] if needs_date else []
+            message = f"no response of {platform} had a Date header to compare with"
+            missing = [message] if needs_date else []
         elif abs(ahead) > LARGEST_SKEW_S:
             way = "ahead of" if ahead > 0 else "behind"
             missing = [f"it is {format_duration(abs(ahead))} {way} the clock of {platform}"]

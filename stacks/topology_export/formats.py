@@ -301,9 +301,9 @@ def _format_cell(value: str | float | bool | None) -> str:
     """Return a value of a record as text of a cell; None is empty, a boolean is lower case."""
     if value is None:
         return ""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    cell = str(value).lower() if isinstance(value, bool) else str(value)
     # A name from a platform must never run on the machine of a reader.
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 INVENTORY_FORMATS: Final[Mapping[str, Callable[[NodeInventory], str]]] = {

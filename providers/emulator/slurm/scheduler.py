@@ -397,7 +397,7 @@ class SlurmCluster:
         files = (
             job.read_output() for job in reversed(self._state.jobs) if job.wanted.output == path
         )
-        return next((text for text in files if text is not None), None)
+        return next((content for content in files if content is not None), None)
 
     def _get_measurement(self, name: str) -> Measurement:
         """Return what scripts measure on the node `name`.

@@ -114,8 +114,8 @@ class TerraformVariables:
         fields = {**variable.fields, "secret": True}
         value = fields.pop("default", None)
         if value is not None:
-            text = value if isinstance(value, str) else json.dumps(value)
-            self.secrets.missing_values[variable.name] = text
+            plaintext = value if isinstance(value, str) else json.dumps(value)
+            self.secrets.missing_values[variable.name] = plaintext
         return ConfigEntry(variable.name, fields)
 
     def declare_secret(self, name: str) -> ConfigReference:
