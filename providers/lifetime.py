@@ -4,7 +4,6 @@ Missing or impossible measurements never count as idleness.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -19,6 +18,7 @@ from gpuform.schemas.policies.lifetime import (
     read_running_hours,
 )
 from gpuform.schemas.resource_facts import Notice, NoticeKind
+from gpuform.schemas.values import to_unix_time
 
 NOTICE: Final = 7 * 86400.0
 """Seconds before an end from which every plan shows the end."""
@@ -53,11 +53,8 @@ def find_creation_time(reported: float | None, recorded: str, now: float) -> flo
         recorded: when the state got the object, as Pulumi's state files write it; may be empty.
         now: by the clock that the end is compared with.
     """
-    known = [] if reported is None else [reported]
-    with suppress(ValueError, OverflowError):
-        moment = datetime.fromisoformat(recorded)
-        known += [] if moment.tzinfo is None else [moment.timestamp()]
-    credible = (each for each in known if EARLIEST_CREATION <= each <= now + FUTURE_S)
+    moments = [moment for moment in (reported, to_unix_time(recorded)) if moment is not None]
+    credible = (moment for moment in moments if EARLIEST_CREATION <= moment <= now + FUTURE_S)
     return max(credible, default=None)
 
 

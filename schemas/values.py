@@ -4,6 +4,7 @@ Used by every package: diff, plan, engine and providers share this one type of u
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
 from math import isfinite
 from types import NoneType
 from typing import Any, Final, TypeVar, final
@@ -45,6 +46,21 @@ def parse_count(value: Any) -> int | None:
     if value is UNKNOWN:
         return None
     return int(value) if isinstance(value, int | float) and isfinite(value) else 0
+
+
+def to_unix_time(value: Any, zone: tzinfo | None = None) -> float | None:
+    """Return a time of ISO 8601 in Unix seconds, or None for any other value.
+
+    A time without a zone counts in `zone`. Without `zone` the result is None: such a time could be
+    hours off.
+    """
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone)
+    return None if moment.tzinfo is None else moment.timestamp()
 
 
 # Most values are scalars, and asking for the abstract class takes ten times as long.

@@ -17,7 +17,7 @@ from gpuform.providers.values import unwrap_secrets
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import parse_expiry
-from gpuform.schemas.together.outputs import to_unix_time
+from gpuform.schemas.values import to_unix_time
 from gpuform.stacks.engine.digests import DeletionRule, RegistrationIndex, Rule
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
@@ -206,7 +206,7 @@ def _find_outlived_reservations(
         if cluster is None or cluster.type not in _CLUSTER or not isinstance(expires, str):
             continue
         end = cluster.inputs.get("reservation_end_time")
-        moment = to_unix_time(end) if isinstance(end, str) else None
+        moment = to_unix_time(end)
         if moment is not None and parse_expiry(expires) > moment:
             yield Problem(
                 "expires",
@@ -218,12 +218,8 @@ def _find_outlived_reservations(
 
 def _read_window(cluster: Registration) -> tuple[float, float] | None:
     """Return the declared start and end of a reservation, or None without both."""
-    texts = [cluster.inputs.get(f"reservation_{name}_time") for name in ("start", "end")]
-    moments = [
-        to_unix_time(declared_time) if isinstance(declared_time, str) else None
-        for declared_time in texts
-    ]
-    start, end = moments
+    start = to_unix_time(cluster.inputs.get("reservation_start_time"))
+    end = to_unix_time(cluster.inputs.get("reservation_end_time"))
     return None if start is None or end is None else (start, end)
 
 

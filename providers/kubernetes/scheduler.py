@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -32,9 +32,10 @@ from gpuform.providers.kubernetes.client import (
     retry_on_conflict,
 )
 from gpuform.schemas.policies.drain import RunningJob
+from gpuform.schemas.values import to_unix_time
 
 NODES_PATH: Final = "/api/v1/nodes"
-_FIRST_KUBERNETES_YEAR: Final = 2014
+_KUBERNETES_RELEASE: Final = datetime(2014, 1, 1, tzinfo=UTC).timestamp()
 """No cluster reports older times: Kubernetes was first released in this year."""
 _DRIVER_LABEL: Final = "nvidia.com/cuda.driver-version.full"
 """The label that NVIDIA's GPU feature discovery gives nodes (its page 'Generated Labels')."""
@@ -68,14 +69,9 @@ def parse_time(timestamp: Any) -> float | None:
     Returns None for any other text, for a time without a time zone, and for a time before 2014: Go
     writes an unset time as year 1.
     """
-    try:
-        moment = datetime.fromisoformat(timestamp)
-    except (TypeError, ValueError):
-        return None
+    moment = to_unix_time(timestamp)
     # Go writes a time that was never set as one of the year 1.
-    if moment.tzinfo is None or moment.year < _FIRST_KUBERNETES_YEAR:
-        return None
-    return moment.timestamp()
+    return None if moment is None or moment < _KUBERNETES_RELEASE else moment
 
 
 def accept_time_between(timestamp: Any, earliest: float | None, latest: float) -> str:

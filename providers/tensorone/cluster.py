@@ -79,9 +79,8 @@ from gpuform.schemas.tensorone.outputs import (
     ClusterStatus,
     find_stopping_limit,
     read_credit,
-    to_unix_time,
 )
-from gpuform.schemas.values import parse_count
+from gpuform.schemas.values import parse_count, to_unix_time
 
 FIELDS_APPLIED_BY_START: Final = (*START_FIELDS, "restore_snapshot")
 """Fields with changes that a start applies."""

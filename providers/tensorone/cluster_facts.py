@@ -41,9 +41,9 @@ from gpuform.schemas.resource_facts import (
     ResourceUsage,
 )
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.outputs import STABLE_STATUSES, ClusterStatus, to_unix_time
+from gpuform.schemas.tensorone.outputs import STABLE_STATUSES, ClusterStatus
 from gpuform.schemas.tensorone.wire import ClusterMetrics
-from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal, parse_count
+from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal, parse_count, to_unix_time
 
 _NO_KUBERNETES = "TensorOne's clusters are hosts without Kubernetes"
 

@@ -16,7 +16,7 @@ from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.providers.tensorone.client import get_client
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import GpuType, Region
-from gpuform.schemas.tensorone.outputs import ClusterStatus, to_unix_time
+from gpuform.schemas.tensorone.outputs import ClusterStatus
 from gpuform.schemas.tensorone.wire import (
     Cluster,
     ClusterMetrics,
@@ -25,6 +25,7 @@ from gpuform.schemas.tensorone.wire import (
     ListedTemplate,
     Network,
 )
+from gpuform.schemas.values import to_unix_time
 
 
 def list_existing_objects(settings: Settings) -> list[ExistingObject]:

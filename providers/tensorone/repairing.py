@@ -34,7 +34,8 @@ from gpuform.providers.tensorone.start_stop import MAX_CLOCK_SKEW_S, MAX_GPUS, M
 from gpuform.schemas.policies.repair import FaultCause, NodeFault, NodeRepair
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterRepairInputs
-from gpuform.schemas.tensorone.outputs import ClusterOutputs, ClusterStatus, to_unix_time
+from gpuform.schemas.tensorone.outputs import ClusterOutputs, ClusterStatus
+from gpuform.schemas.values import to_unix_time
 
 RESTART: Final = "RESTART"
 """The one way to repair a cluster: its own stop, then its own start."""

@@ -37,7 +37,8 @@ from gpuform.providers.tensorone.cluster_view import find_start_changes
 from gpuform.schemas.policies.lifetime import Idleness, read_idleness
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
-from gpuform.schemas.tensorone.outputs import ClusterStatus, find_stopping_limit, to_unix_time
+from gpuform.schemas.tensorone.outputs import ClusterStatus, find_stopping_limit
+from gpuform.schemas.values import to_unix_time
 
 RESEND_AFTER_S = 120.0
 """Seconds after which a request without any effect is sent again."""

@@ -88,9 +88,8 @@ from gpuform.schemas.together.outputs import (
     STUCK_CLUSTER_MESSAGES,
     ClusterOutputs,
     ClusterStatus,
-    to_unix_time,
 )
-from gpuform.schemas.values import parse_count
+from gpuform.schemas.values import parse_count, to_unix_time
 
 POLL_INTERVAL_S = 30.0
 """Longest pause between two polls, in seconds: a create takes many minutes."""
@@ -628,7 +627,7 @@ def _find_past_reservations(
 ) -> Iterator[Problem]:
     """Yield a problem if a new cluster's reservation has ended already."""
     end = values.get("reservation_end_time")
-    moment = to_unix_time(end) if isinstance(end, str) else None
+    moment = to_unix_time(end)
     if moment is not None and not context.stored_properties and moment <= context.clock.now():
         yield Problem(
             "reservation_end_time",

@@ -43,8 +43,8 @@ from gpuform.schemas.resource_facts import (
 )
 from gpuform.schemas.timeline import AgendaEntry
 from gpuform.schemas.together.cluster_parts import find_ssh_authority
-from gpuform.schemas.together.outputs import FAILED_NODE_PHASES, ClusterStatus, to_unix_time
-from gpuform.schemas.values import UNKNOWN, parse_count
+from gpuform.schemas.together.outputs import FAILED_NODE_PHASES, ClusterStatus
+from gpuform.schemas.values import UNKNOWN, parse_count, to_unix_time
 
 _SSH_DOMAIN: Final = ".cloud.together.ai"
 _LOGIN_NODE: Final = "slurm-login"

@@ -49,8 +49,8 @@ from gpuform.schemas.together.outputs import (
     ClusterStatus,
     NodeEventOutputs,
     VolumeStatus,
-    to_unix_time,
 )
+from gpuform.schemas.values import to_unix_time
 
 _CATEGORY_BY_TEST_PHASE: Final = {
     "CLUSTER_PHASE_RUNNING_ACCEPTANCE_TESTS": "acceptance/tests",

@@ -18,8 +18,9 @@ from gpuform.providers.together.client import get_client
 from gpuform.providers.together.regions import get_default_project
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.drivers import format_driver_version
-from gpuform.schemas.together.outputs import ClusterStatus, VolumeStatus, to_unix_time
+from gpuform.schemas.together.outputs import ClusterStatus, VolumeStatus
 from gpuform.schemas.together.wire import Cluster, DriverVersion, ListedVolume
+from gpuform.schemas.values import to_unix_time
 
 
 def list_existing_objects(settings: Settings) -> list[ExistingObject]:

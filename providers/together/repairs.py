@@ -42,8 +42,9 @@ from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.safe_text import truncate
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import REPAIR_MODES, ClusterRepairInputs
-from gpuform.schemas.together.outputs import GpuWorkerNodeOutputs, RemediationOutputs, to_unix_time
+from gpuform.schemas.together.outputs import GpuWorkerNodeOutputs, RemediationOutputs
 from gpuform.schemas.together.wire import LinkedAlert, Remediation, XidEvent
+from gpuform.schemas.values import to_unix_time
 
 if TYPE_CHECKING:
     from gpuform.schemas.timeline import ExplainedRepair

@@ -35,7 +35,6 @@ from gpuform.providers.together.client import get_client
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import DEFAULT_NAMESPACE
 from gpuform.schemas.resource_facts import ResourceUsage
-from gpuform.schemas.together.outputs import to_unix_time
 from gpuform.schemas.together.volume_claims import (
     VolumeClaimInputs,
     VolumeClaimOutputs,
@@ -43,6 +42,7 @@ from gpuform.schemas.together.volume_claims import (
     quantity_to_bytes,
 )
 from gpuform.schemas.together.wire import Claim
+from gpuform.schemas.values import to_unix_time
 
 OWNER_ANNOTATION = "gpuform.dev/urn"
 """Annotation with the URN of the resource that a claim was created for."""

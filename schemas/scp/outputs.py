@@ -6,13 +6,14 @@ A state in none of these sets is a newer one and counts as pending.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 from pydantic import Field
 
+from gpuform.schemas import values
 from gpuform.schemas.models import OutputModel, OutputPart, optional_field
 from gpuform.schemas.policies.repair import NodeFault
 
@@ -177,16 +178,10 @@ READY_FABRIC_STATES: Final = frozenset({"RUNNING"})
 def to_unix_time(text: str | None) -> float | None:
     """Return a time (`2024-05-17T00:23:17Z`, `2024-07-11 08:56:59`) in Unix seconds.
 
-    A time without a zone counts as UTC. None for text that is not a time.
+    A time without a zone counts as UTC: the reference shows such times, too. None for text that is
+    not a time.
     """
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    # the reference shows times without a zone, too
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp()
+    return values.to_unix_time(text, UTC)
 
 
 # The platform's products are servers with 8 GPUs.

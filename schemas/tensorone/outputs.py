@@ -10,7 +10,6 @@ as pending. The platform reports no reason of a stop. A cluster was stopped by a
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -21,6 +20,7 @@ from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.resource_facts import Credit, CreditState
 from gpuform.schemas.rules import Secret
 from gpuform.schemas.tensorone.wire import AutoTerminate, Cluster, Cost
+from gpuform.schemas.values import to_unix_time
 
 
 class AlertOutputs(OutputPart):
@@ -172,16 +172,6 @@ STABLE_STATUSES: Final = frozenset({ClusterStatus.RUNNING, ClusterStatus.STOPPED
 
 FAILED_STATUSES: Final = frozenset({ClusterStatus.ERROR, ClusterStatus.DELETING})
 """Statuses that do not become stable by themselves."""
-
-
-def to_unix_time(text: str | None) -> float | None:
-    """Return a time in Unix seconds, or None for other text and for times without a zone."""
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    # a time without a zone could be hours off
-    return None if moment.tzinfo is None else moment.timestamp()
 
 
 def is_before(earlier: str | None, later: str | None) -> bool:

@@ -13,8 +13,8 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.policies.lifetime import parse_duration, parse_expiry
 from gpuform.schemas.policies.repair import find_no_capacity_problems, iterate_alternatives
 from gpuform.schemas.together.drivers import is_same_version, parse_driver_version
-from gpuform.schemas.together.outputs import is_before, to_unix_time
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.together.outputs import is_before
+from gpuform.schemas.values import UNKNOWN, to_unix_time
 
 Values = Mapping[str, Any]
 

@@ -255,18 +255,6 @@ def validate_timestamp(value: str) -> str:
     return value
 
 
-def to_unix_time(text: str | None) -> float | None:
-    """Return a time in Unix seconds, or None for other text.
-
-    The platform sends a zone; a time without one would count as this machine's local time.
-    """
-    try:
-        # the platform sends RFC 3339 with a zone
-        return datetime.fromisoformat(text or "").timestamp()
-    except ValueError:
-        return None
-
-
 def is_same_moment(left: str, right: str) -> bool:
     """Return True if two texts name one moment.
 

@@ -8,7 +8,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from gpuform.providers.records import (
 )
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.resource_facts import NodeInventory, ResourceUsage
+from gpuform.schemas.values import to_unix_time
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.planning import Diagnostic, EventBus
 from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
@@ -152,7 +152,7 @@ def build_status(
     monitoring = _read_monitoring(settings) if is_configured(settings) else None
     is_priced = book.prices is not None or cost.amounts
     # The clock of the machine that wrote the state may be ahead.
-    age = max(0.0, now() - _parse_time(stack.snapshot.manifest.time))
+    age = max(0.0, now() - (to_unix_time(stack.snapshot.manifest.time) or 0.0))
     shown_cost = cost if is_priced else None
     return StatusReport(
         stack.name,
@@ -294,14 +294,6 @@ def _describe_leftovers(stack: Stack) -> list[str]:
         describe_leftover(intent)
         for intent in find_leftover_intents(stack.get_intents().list_all(), known_objects)
     ]
-
-
-def _parse_time(timestamp: str) -> float:
-    """Return a checkpoint's time in Unix seconds, or 0 where `timestamp` is not a time."""
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except ValueError:
-        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from support.platforms.tensorone_document import ANSWER, CLUSTER, list_leaves
 
 from gpuform.schemas.tensorone import wire
-from gpuform.schemas.tensorone.outputs import find_stopping_limit, is_before, to_unix_time
+from gpuform.schemas.tensorone.outputs import find_stopping_limit, is_before
+from gpuform.schemas.values import to_unix_time
 
 
 def dump_with_secrets(value: Any) -> Any:

@@ -15,7 +15,7 @@ from support.topologies.declarations import BENCH
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent, Intents
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.together.outputs import to_unix_time
+from gpuform.schemas.values import to_unix_time
 from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state.journal import Record
