@@ -19,7 +19,7 @@ from gpuform.providers.platform import (
     load_object,
     platforms,
 )
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import suggest_name
 
 if TYPE_CHECKING:
     from gpuform.providers.lifecycle import Lifecycle
@@ -42,8 +42,7 @@ def require_platform(name: str) -> Platform:
         raise BrokenPlatform(
             f"the platform {name} cannot be used: {unusable.because}", hint=unusable.hint
         )
-    near = find_nearest_name(name, tuple(platforms()))
-    suggestion = f"did you mean {near}?" if near else f"use one of {', '.join(platforms())}"
+    suggestion = suggest_name(name, platforms(), f"use one of {', '.join(platforms())}")
     raise UnsupportedKind(f"{name} is not a platform", hint=suggestion)
 
 

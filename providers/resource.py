@@ -46,7 +46,7 @@ def parse_form(configured: str | None, stack: str) -> Form:
     try:
         return Form(configured)
     except ValueError:
-        near = find_nearest_name(configured, tuple(Form))
+        near = find_nearest_name(configured, Form)
         raise UnknownForm(
             f"{FORM_CONFIG} is {configured!r} in the configuration of stack {stack}: "
             + (f"did you mean {near}?" if near else f"use {' or '.join(Form)}"),

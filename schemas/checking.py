@@ -6,7 +6,7 @@ unknown values. No message contains a secret.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Final
@@ -60,18 +60,24 @@ def format_value(value: Any) -> str:
     )
 
 
-def find_nearest_name(name: str, known_names: Mapping[str, Any] | tuple[str, ...]) -> str | None:
-    """Return the known name most similar to a misspelled ``name``, ignoring case, or None."""
+def find_nearest_name(
+    name: str, known_names: Iterable[str], *, similarity: float = 0.7
+) -> str | None:
+    """Return the known name most similar to a misspelled ``name``, ignoring case, or None.
+
+    Names with less than ``similarity``, from 0 to 1, are not similar. Short names with numbers need
+    a lower one.
+    """
     names_by_folded = {known_name.casefold(): known_name for known_name in known_names}
-    matches = get_close_matches(name.casefold(), names_by_folded, n=1, cutoff=0.7)
+    matches = get_close_matches(name.casefold(), names_by_folded, n=1, cutoff=similarity)
     return names_by_folded[matches[0]] if matches else None
 
 
 def suggest_name(
-    name: str, known_names: Mapping[str, Any] | tuple[str, ...], otherwise: str = ""
+    name: str, known_names: Iterable[str], otherwise: str = "", *, similarity: float = 0.7
 ) -> str:
     """Return a hint with the known name most similar to ``name``, or ``otherwise``."""
-    nearest_name = find_nearest_name(name, known_names)
+    nearest_name = find_nearest_name(name, known_names, similarity=similarity)
     return f"did you mean {nearest_name}?" if nearest_name else otherwise
 
 

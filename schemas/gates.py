@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, create_model
 
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.models import (
     InputModel,
     Problem,
@@ -397,8 +397,7 @@ def find_waiver_problems(waivers: Iterable[Any], names: tuple[str, ...]) -> Iter
         if not isinstance(name, str):
             continue
         if name not in names:
-            nearest = find_nearest_name(name, names)
-            advice = f"did you mean {nearest}?" if nearest else "name a gate of this file"
+            advice = suggest_name(name, names, "name a gate of this file")
             yield Problem(f"waive[{at}].gate", f"{name} is not a gate of this file: {advice}")
         elif name in waived:
             yield Problem(f"waive[{at}].gate", f"{name} has a waiver already: keep one of the two")

@@ -20,7 +20,7 @@ from gpuform.providers.catalog import (
 )
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.operations import Settings
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import find_nearest_name, suggest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import DocumentDiagnostic
 from gpuform.stacks.engine.machine import replace_file
@@ -64,12 +64,7 @@ def query_offers(
     known = list_platforms_with_offers()
     for platform_name in platforms:
         if platform_name not in known:
-            nearest_name = find_nearest_name(platform_name, tuple(known))
-            hint = (
-                f"did you mean {nearest_name}?"
-                if nearest_name
-                else f"use one of {', '.join(known)}"
-            )
+            hint = suggest_name(platform_name, known, f"use one of {', '.join(known)}")
             raise EngineError(f"{platform_name} is not a platform with a list of offers", hint=hint)
     offers = Offers()
     for platform in platforms or known:
@@ -105,13 +100,8 @@ def filter_by_gpu(offers: Sequence[Offer], gpu: str) -> list[Offer]:
     folded_gpu = _fold_name(gpu)
     gpu_offers = [offer for offer in offers if offer.gpu and folded_gpu in _fold_name(offer.gpu)]
     if not gpu_offers:
-        known_gpus = tuple(dict.fromkeys(offer.gpu for offer in offers if offer.gpu))
-        nearest_gpu = find_nearest_name(gpu, known_gpus)
-        hint = (
-            f"did you mean {nearest_gpu}?"
-            if nearest_gpu
-            else f"offered GPUs: {', '.join(known_gpus) or 'none'}"
-        )
+        known_gpus = dict.fromkeys(offer.gpu for offer in offers if offer.gpu)
+        hint = suggest_name(gpu, known_gpus, f"offered GPUs: {', '.join(known_gpus) or 'none'}")
         raise EngineError(f"no queried platform offers {gpu}", hint=hint)
     regions = {(offer.platform, offer.region) for offer in gpu_offers}
     platforms = {offer.platform for offer in gpu_offers if not offer.region}

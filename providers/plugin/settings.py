@@ -20,7 +20,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifecycle.traits import Properties
 from gpuform.providers.operations import Settings, use_lookup_settings
 from gpuform.providers.platform import FORM_CONFIG, PACKAGE, list_settings, platforms
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.values import UNKNOWN, convert_leaves
 
@@ -48,12 +48,8 @@ def find_input_problems(inputs: Mapping[str, Any]) -> Iterator[Problem]:
         if name in _OTHER_INPUTS:
             continue
         if name not in config_keys:
-            nearest_name = find_nearest_name(name, tuple(config_keys))
-            suggestion = (
-                f"did you mean {nearest_name}?"
-                if nearest_name
-                else f"the settings are {', '.join(config_keys)}"
-            )
+            listed = f"the settings are {', '.join(config_keys)}"
+            suggestion = suggest_name(name, config_keys, listed)
             yield Problem(name, f"is not a setting of gpuform: {suggestion}")
         elif value is not None and value is not UNKNOWN and not isinstance(value, str):
             yield Problem(name, "must be a string")
@@ -152,12 +148,8 @@ def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) 
         or platform not in platforms()
         or name not in _list_function_names(platform)
     ):
-        nearest_token = find_nearest_name(token, tuple(list_function_tokens()))
-        suggestion = (
-            f"did you mean {nearest_token}?"
-            if nearest_token
-            else f"the functions are {', '.join(list_function_tokens())}"
-        )
+        tokens = list_function_tokens()
+        suggestion = suggest_name(token, tokens, f"the functions are {', '.join(tokens)}")
         raise GpuformError(f"gpuform has no function {token}: {suggestion}")
     function = load_lookup(platform, name)
     # A null means that the program leaves the parameter out: the function's default holds.

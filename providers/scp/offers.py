@@ -21,7 +21,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import PlanningLists, Retry
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.scp.client import ScpClient, get_client
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 from gpuform.schemas.scp import wire
@@ -263,11 +263,9 @@ def _list_pool_ids_once(client: ScpClient, **filters: str) -> list[str]:
 
 def _suggest_value(value: str, choices: Sequence[str]) -> str:
     """Return advice for a wrong id: the nearest choice, all choices, or the support."""
-    ids = tuple(choice.partition(" ")[0] for choice in choices)
-    similar_id = find_nearest_name(value, ids)
-    if similar_id:
-        return f"did you mean {similar_id}?"
-    return f"use one of {', '.join(choices)}" if choices else "ask the platform's support"
+    ids = (choice.partition(" ")[0] for choice in choices)
+    otherwise = f"use one of {', '.join(choices)}" if choices else "ask the platform's support"
+    return suggest_name(value, ids, otherwise)
 
 
 def report_unchecked(client: ScpClient, context: ProviderContext, reason: str) -> None:
@@ -381,14 +379,10 @@ def _find_choice_problem(
         )
     if choices:
         return None
-    gpu_models = tuple(sorted({product.product_attrs.gpu_model for product in products} - {""}))
-    similar_model = find_nearest_name(gpu, gpu_models)
+    gpu_models = sorted({product.product_attrs.gpu_model for product in products} - {""})
+    suggestion = suggest_name(gpu, gpu_models)
     listed = ", ".join(gpu_models)
-    advice = (
-        f"did you mean {similar_model}? The platform has {listed}"
-        if similar_model
-        else f"use one of {listed}"
-    )
+    advice = f"{suggestion} The platform has {listed}" if suggestion else f"use one of {listed}"
     if not gpu_models:
         advice = "declare a server_type_id: the platform reports no GPU of any server type"
     return f"no server type has the GPU {gpu}: {advice}"

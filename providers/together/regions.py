@@ -19,7 +19,7 @@ from gpuform.providers.http import PlanningLists, Retry
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.providers.records import Intent, Target
 from gpuform.providers.together.client import TogetherClient, get_client
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.drivers import (
@@ -79,9 +79,8 @@ def find_region_problems(
 
 def _format_unknown_region(name: str, regions: Iterable[Region]) -> str:
     """Return the message about an unknown region, with the nearest name or all names."""
-    names = tuple(region.name for region in regions)
-    similar_name = find_nearest_name(name, names)
-    advice = f"did you mean {similar_name}?" if similar_name else f"use one of {', '.join(names)}"
+    names = [region.name for region in regions]
+    advice = suggest_name(name, names, f"use one of {', '.join(names)}")
     return f"{name} is not a region of Together: {advice}"
 
 

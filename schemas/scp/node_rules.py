@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.models import Problem, require_full_match
 from gpuform.schemas.values import UNKNOWN
 
@@ -255,12 +255,7 @@ def validate_region(region: str) -> str:
     all_region_ids = {region_id: None for regions in REGIONS.values() for region_id in regions}
     if region in all_region_ids:
         return region
-    nearest_region = find_nearest_name(region, all_region_ids)
-    advice = (
-        f"did you mean {nearest_region}?"
-        if nearest_region
-        else f"use one of {', '.join(all_region_ids)}"
-    )
+    advice = suggest_name(region, all_region_ids, f"use one of {', '.join(all_region_ids)}")
     raise ValueError(f"{region} is not a region of Samsung SCP: {advice}")
 
 

@@ -12,12 +12,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal
 
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.access import Access, Host, SshAuthority
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.access import NoAccess
 from gpuform.stacks.access.kubeconfig_document import ClusterLabel
@@ -138,8 +138,7 @@ def _find_cluster(
                 hint=_format_choices(accessible),
             )
     names = {known for entry, access in accessible for known in (name_of(entry.urn), access.name)}
-    similar_names = get_close_matches(name, names - {""}, n=1)
-    hint = f"did you mean {similar_names[0]}?" if similar_names else _format_choices(accessible)
+    hint = suggest_name(name, names - {""}, _format_choices(accessible), similarity=0.6)
     raise NoAccess(f"stack '{stack.name}' has no cluster {name!r}", hint=hint)
 
 
@@ -349,10 +348,7 @@ def _choose_host(cluster: ClusterAccess, via: Via, node: str) -> Host:
 def _create_unknown_node_error(cluster: ClusterAccess, node: str) -> EngineError:
     """Return, without raising, the error for an unknown node, with one or all names as hint."""
     names = [host.node for host in cluster.access.hosts if host.role != "login"]
-    similar_names = get_close_matches(node, names, n=1)
-    hint = (
-        f"did you mean {similar_names[0]}?" if similar_names else f"its nodes: {', '.join(names)}"
-    )
+    hint = suggest_name(node, names, f"its nodes: {', '.join(names)}", similarity=0.6)
     return EngineError(f"{cluster.name} has no node {node!r}", hint=hint)
 
 

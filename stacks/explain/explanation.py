@@ -8,11 +8,10 @@ prices are the present ones.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Final, Literal
 
 from gpuform.providers.records import Repairs, describe_leftover
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.timeline import (
     ExplainedCost,
@@ -21,6 +20,7 @@ from gpuform.schemas.timeline import (
     LifeEvent,
     TestFigure,
 )
+from gpuform.schemas.values import to_unix_time
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.explain.life import derive_events
@@ -185,13 +185,15 @@ def _build_unknown_name_error(
     names |= {event.node for event in events} | {
         node.name for stored in present.values() for node in stored.nodes
     }
-    nearest_names = get_close_matches(name, sorted(filter(None, names)), n=1)
     return EngineError(
         f"{name!r}: stack {stack.name} has no resource, node or object of this name, and none in "
         "its history",
-        hint=f"did you mean {nearest_names[0]}?"
-        if nearest_names
-        else "`gpuform status` lists the resources, `gpuform stack history` the runs",
+        hint=suggest_name(
+            name,
+            sorted(filter(None, names)),
+            "`gpuform status` lists the resources, `gpuform stack history` the runs",
+            similarity=0.6,
+        ),
     )
 
 
@@ -393,7 +395,7 @@ def compute_costs(
     present: dict[str, float] = {}
     unknown: dict[str, None] = {}
     ends = {
-        (event.urn, event.id): _to_moment(event.time)
+        (event.urn, event.id): to_unix_time(event.time)
         for event in events
         if event.action in ("deleted", "missing", "forgotten") and event.time
     }
@@ -406,7 +408,7 @@ def compute_costs(
                 continue
             begin = moment
             if previous_moment is None:
-                begin = min(moment, _to_moment(stored.entry.created) or moment)
+                begin = min(moment, to_unix_time(stored.entry.created) or moment)
             next_moment = states[index + 1][0] if index + 1 < len(states) else now
             if index + 1 < len(states) and key not in states[index + 1][1]:
                 next_moment = ends.get(key) or next_moment
@@ -447,11 +449,3 @@ def _price_object(
     return {currency: hourly * share for currency, hourly in cost.sum_hourly_costs().items()}, [
         f"cost unknown: {unknown_cost}" for unknown_cost in cost.unknown
     ]
-
-
-def _to_moment(text: str) -> float | None:
-    """Return a time of a state or an event in Unix seconds, or None for other text."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None

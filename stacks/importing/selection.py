@@ -125,7 +125,7 @@ class ImportFilter:
         ):
             for value in values:
                 if not any(matches(existing, value) for existing in existing_objects):
-                    nearest = find_nearest_name(value.partition("=")[0], tuple(known_values))
+                    nearest = find_nearest_name(value.partition("=")[0], known_values)
                     # The nearest name is the value itself where only the tag's value differs.
                     is_other_name = bool(nearest) and nearest != value
                     hint = f"did you mean {nearest}?" if is_other_name else _LIST_ALL_HINT

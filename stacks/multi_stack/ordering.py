@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Self
 
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.values import sort_by_dependencies
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
@@ -254,12 +254,8 @@ def _check_settings(member: WorkspaceStack, problems: Diagnostics) -> None:
     others = list_stacks_with_settings(member.project)
     if others and not path.exists():
         message = f"stack {member.name} has no settings file {path.name}"
-        nearest_name = find_nearest_name(member.stack, tuple(others))
-        suggestion = (
-            f"did you mean {nearest_name}?"
-            if nearest_name
-            else (f"the settings files are {', '.join(others)}")
-        )
+        listed = f"the settings files are {', '.join(others)}"
+        suggestion = suggest_name(member.stack, others, listed)
         hint = f"{suggestion}; to create it, run `gpuform stack init --all`"
         problems.add(member.position, "unknown-stack", message, hint)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from gpuform.schemas.checking import find_nearest_name
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.executing import qualify_stack_name
@@ -326,14 +326,13 @@ class StackContents:
             stack_exports = exports.get(use.stack)
             for output, position in use.outputs if stack_exports is not None else ():
                 if output not in (stack_exports or ()):
-                    nearest_name = find_nearest_name(output, tuple(stack_exports or ()))
                     existing = (
                         f"its outputs are {', '.join(sorted(stack_exports))}"
                         if stack_exports
                         else "it has no outputs"
                     )
                     message = f"the stack {use.stack} has no output {output}"
-                    hint = f"did you mean {nearest_name}?" if nearest_name else existing
+                    hint = suggest_name(output, stack_exports or (), existing)
                     problems.add(position, "reference", message, hint)
 
 

@@ -300,7 +300,7 @@ class _DeclaredNames:
                     steps = [section, *foreign.steps[at:]]
                     break
             # A misspelled section, such as `cluster.train.id`.
-            nearest_section = find_nearest_name(head, tuple(SECTIONS))
+            nearest_section = find_nearest_name(head, SECTIONS)
             if steps is None and nearest_section and rest:
                 steps = [nearest_section, *rest]
         if steps is None:

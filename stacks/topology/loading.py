@@ -77,7 +77,7 @@ def _check_kind(
     is_known = platform in platforms()
     message = f"{platform} has no {kind}" if is_known else f"{platform} is not a platform"
     supported = f"{kind} exists on {' and '.join(supporting_platforms)}"
-    hint = suggest_name(platform, tuple(supporting_platforms), supported)
+    hint = suggest_name(platform, supporting_platforms, supported)
     problems.add(position, "platform", message, hint)
     return False
 
@@ -129,7 +129,7 @@ def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
     for name, entry in module.arguments.items():
         if name not in inputs:
             listed = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
-            hint = suggest_name(name, tuple(inputs), listed)
+            hint = suggest_name(name, inputs, listed)
             problems.add(entry.position, "input", f"{module.address} has no input {name}", hint)
     for name, variable in inputs.items():
         if name not in module.arguments and "default" not in variable.fields:

@@ -144,7 +144,7 @@ class CheckingSource:
             hint = listed_names if output_names else "it has no outputs"
             raise ExpressionError(
                 f"the stack of stack_references.{reference} has no output {name}",
-                suggest_name(name, tuple(output_names), hint),
+                suggest_name(name, output_names, hint),
             )
         return UNKNOWN
 
@@ -444,7 +444,7 @@ def _create_unknown_error(
     name: str, existing_names: Sequence[str], prefix: str = "", hint: str = ""
 ) -> ExpressionError:
     """Build the error for an unknown name, with the nearest name as the hint, else `hint`."""
-    nearest_name = find_nearest_name(name, tuple(existing_names))
+    nearest_name = find_nearest_name(name, existing_names)
     if nearest_name:
         hint = f"did you mean {prefix}{nearest_name}?"
     elif not hint and existing_names:

@@ -5,13 +5,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Final
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
 from gpuform.providers.kubernetes.scheduler import NODES_PATH
+from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.resource_facts import ResourcePlacement
 from gpuform.stacks.engine.dynamic_providers import to_plain
@@ -287,12 +287,11 @@ def _select_by_name(
     if matches := matches or [item for item in candidates if name == item[1].name]:
         return matches
     names = sorted({name_of(entry.urn) for entry, _ in candidates})
-    nearest_names = get_close_matches(name, names, n=1)
     raise NoTopology(
         f"stack '{stack.name}' has no resource {name!r} with GPU nodes",
-        hint=f"did you mean {nearest_names[0]}?"
-        if nearest_names
-        else f"the resources with GPU nodes are {', '.join(names)}",
+        hint=suggest_name(
+            name, names, f"the resources with GPU nodes are {', '.join(names)}", similarity=0.6
+        ),
     )
 
 
