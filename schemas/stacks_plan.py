@@ -14,6 +14,7 @@ from gpuform.schemas.gates import GateInputs, WaiverInputs, find_name_problems, 
 from gpuform.schemas.models import FrozenModel, InputModel, Problem, optional_field
 from gpuform.schemas.notify import NotifyRuleInputs
 from gpuform.schemas.plan import GateResult, Plan
+from gpuform.schemas.rehearsal import Rehearsal
 
 FORMAT_VERSION: Final = "1"
 """Increased when a reader of the old form would misread the new one."""
@@ -46,6 +47,9 @@ class StacksPlan(FrozenModel):
         default=(),
         description="How the change removes or weakens the gates that stacks.yaml has at the "
         "revision of --gates-from.",
+    )
+    rehearsal: Rehearsal | None = optional_field(
+        "What hazards do to the plans of all stacks, played together; null: not rehearsed together."
     )
 
     @model_validator(mode="after")

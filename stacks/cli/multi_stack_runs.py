@@ -5,27 +5,33 @@ events.
 """
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from gpuform.providers.context import trace_run
+from gpuform.schemas.plan import Plan
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.safe_text import escape_invisible, escape_invisible_lines, format_json
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli import multi_stack_worker
 from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.flags import MultiStackFlags, RunArguments, build_lock_timeout
+from gpuform.stacks.cli.opening import select_stack
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.stack_runs import choose_exit_code
+from gpuform.stacks.cli.stack_runs import choose_exit_code, create_rehearsal_progress
 from gpuform.stacks.cli.stack_selection import order_stacks
 from gpuform.stacks.cli.terminal.prompts import confirm_all_plans, require_answerable
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.signals import INTERRUPTED_MESSAGE, Signals, raise_on_signals
-from gpuform.stacks.multi_stack import StackOrder
+from gpuform.stacks.multi_stack import StackOrder, sort_stacks
+from gpuform.stacks.operations.multi_stack.applied_parts import find_apply_order
 from gpuform.stacks.operations.multi_stack.runner import (
     MultiStackCallbacks,
     MultiStackOptions,
@@ -39,6 +45,9 @@ from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.plan_text import render_review
 from gpuform.stacks.review.summary_text import format_gate
 from gpuform.stacks.review.value_text import counted
+
+if TYPE_CHECKING:
+    from gpuform.stacks.rehearsing import PlannedStack
 
 _SINGLE_STACK_OPTIONS: Final = (
     *("target", "exclude", "replace", "target_replace", "config", "adopt", "create_anew"),
@@ -89,6 +98,10 @@ def run_command(
         rehearses=arguments.rehearse,
     )
     callbacks = create_multi_stack_callbacks(printer, session, yes=arguments.yes)
+    if arguments.rehearse:
+        callbacks = replace(
+            callbacks, rehearse=partial(_rehearse_together, session, order, options)
+        )
     with raise_on_signals(), trace_multi_stack_run(arguments.command, session) as traceparent:
         result = run_multi_stack(order, replace(run_options, traceparent=traceparent), callbacks)
     printer.print_result(result)
@@ -155,6 +168,55 @@ def plan_all_stacks(
     if result.plan is None or any(plan.errors for plan in result.plan.plans):
         return None
     return result.plan
+
+
+def build_planned_stacks(
+    order: StackOrder, plans: Mapping[str, Plan], session: Session
+) -> "list[PlannedStack]":
+    """Return the stacks whose plans have changes in the order of an apply, for a rehearsal.
+
+    Each has the names of all stacks that come before it, also through stacks without changes.
+    """
+    from gpuform.stacks.rehearsing import PlannedStack  # noqa: PLC0415 - few runs need it
+
+    apply_order = find_apply_order(order.workspace, plans)
+    planned = []
+    needed: dict[str, frozenset[str]] = {}
+    for name in sort_stacks(apply_order):
+        direct = frozenset(apply_order[name])
+        needed[name] = direct.union(*(needed.get(other, frozenset()) for other in direct))
+        if plans[name].has_changes:
+            stack = order.workspace.stacks[name]
+            selected = select_stack(session, stack.open_workspace(session.environ), stack.stack)
+            planned.append(PlannedStack(selected, plans[name], needed[name]))
+    return planned
+
+
+def _rehearse_together(
+    session: Session, order: StackOrder, options: RunOptions, plan: StacksPlan
+) -> Rehearsal | None:
+    """Return the rehearsal of the plans together; None for one stack, or with a warning."""
+    from gpuform.stacks.rehearsing import (  # noqa: PLC0415 - few runs need it
+        RehearsalError,
+        RehearsalOptions,
+        rehearse_together,
+    )
+
+    plans = {item.project_stack: item for item in plan.plans}
+    planned = build_planned_stacks(order, plans, session)
+    if len(planned) < 2:
+        return None
+    rehearsal_options = RehearsalOptions(
+        jobs=os.cpu_count() or 1,
+        allow=options.allow,
+        run_options=options,
+        on_progress=create_rehearsal_progress(session.screen),
+    )
+    try:
+        return rehearse_together(planned, rehearsal_options)
+    except RehearsalError as error:
+        session.screen.warn(f"warning: the stacks were not rehearsed together: {error.message}")
+        return None
 
 
 def _create_quiet_callbacks(session: Session) -> MultiStackCallbacks:
@@ -274,7 +336,11 @@ class MultiStackPrinter:
         options = self.arguments.options
         if self.arguments.json and options.preview_only:
             documents = {name: _parse_document(lines) for name, lines in self.documents.items()}
-            self.screen.print(format_json({"stacks": documents}, indent=2))
+            document: dict[str, object] = {"stacks": documents}
+            if self.arguments.rehearse:
+                rehearsal = result.plan.rehearsal if result.plan is not None else None
+                document["rehearsal"] = rehearsal.model_dump(mode="json") if rehearsal else None
+            self.screen.print(format_json(document, indent=2))
         if not self.arguments.json and result.reason is not ExitReason.DECLINED:
             self._print_table(result)
         for reason in _list_reasons(result):

@@ -298,6 +298,10 @@ def _add_combined_items(review: Review, pieces: Any, items: dict[str, list[Item]
     for gate in review.combined.gates if review.combined is not None else ():
         line = f"all stacks: {format_gate(gate)}"
         items["gates"].append(Item(partial(_render_piece, pieces.line, None, line, False)))
+    rehearsal = review.combined.rehearsal if review.combined is not None else None
+    for number, line in enumerate(_list_hazard_lines(rehearsal)):
+        text = line if number else f"all stacks together: {line}"
+        items["hazards"].append(Item(partial(_render_piece, pieces.line, None, text, False)))
 
 
 def _render_piece(piece: Callable[..., Any], *facts: Any) -> str:

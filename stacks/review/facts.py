@@ -20,6 +20,7 @@ from gpuform.schemas.plan import (
     PropertyChange,
     ResourceChange,
 )
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.review.dangers import (
@@ -188,7 +189,7 @@ class CombinedPlan:
     """Hold the name of a multi-stack plan and the results of the gates over all its stacks.
 
     `weakened` says how the change weakens these gates. `digest` is the SHA-256 of the plan's file;
-    empty while no file has the plan.
+    empty while no file has the plan. `rehearsal` is the one of all stacks together, if any.
     """
 
     name: str = ""
@@ -197,6 +198,7 @@ class CombinedPlan:
     emulate: bool = False
     weakened: Sequence[str] = ()
     digest: str = ""
+    rehearsal: Rehearsal | None = None
 
     def build_command(self, operation: str, permissions: Iterable[str] = ()) -> str:
         """Build the command to apply the plans of all stacks.
@@ -231,7 +233,7 @@ class Review:
             StackFacts(stack_plan, source, emulate, is_part=True) for stack_plan in plan.plans
         ]
         gates, weakened = plan.gates or (), plan.weakened_gates
-        combined = CombinedPlan(plan.name, gates, source, emulate, weakened, digest)
+        combined = CombinedPlan(plan.name, gates, source, emulate, weakened, digest, plan.rehearsal)
         return cls(stacks, combined)
 
     @cached_property

@@ -244,7 +244,11 @@ FORMAT_VERSION: Final = "1"
 
 
 def build_review_document(review: Review) -> dict[str, Any]:
-    """Build the JSON document of a review. The results of gates over all stacks are left out."""
+    """Build the JSON document of a review. The results of gates over all stacks are left out.
+
+    `rehearsal` is the one of all stacks together.
+    """
+    rehearsal = review.combined.rehearsal if review.combined is not None else None
     return {
         "format_version": FORMAT_VERSION,
         "digest": review.digest,
@@ -256,6 +260,7 @@ def build_review_document(review: Review) -> dict[str, Any]:
             for stack, weakening in review.weakened_gates
             if stack is None
         ],
+        "rehearsal": rehearsal.model_dump() if rehearsal is not None else None,
         "stacks": [_stack_to_json(stack) for stack in review.stacks],
     }
 

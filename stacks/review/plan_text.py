@@ -30,6 +30,7 @@ from gpuform.stacks.review.facts import (
     to_property_change,
 )
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.rehearsal_text import TITLE as REHEARSAL_TITLE
 from gpuform.stacks.review.rehearsal_text import render_rehearsal
 from gpuform.stacks.review.summary_text import (
     format_cost_delta,
@@ -221,6 +222,8 @@ def render_review(review: Review, paint: Paint = PLAIN) -> str:
         blocks.append(
             "\n".join(render_gates(review.combined.gates, paint, "Gates over all stacks:"))
         )
+        label = f"{REHEARSAL_TITLE} with all stacks together"
+        blocks.append("\n".join(render_rehearsal(review.combined.rehearsal, paint, label)))
     for stack in review.stacks:
         own = [block for block in _render_stack_blocks(stack, paint) if block]
         title = paint("bold", f"{escape_invisible(stack.name)}:")

@@ -32,10 +32,12 @@ _MAX_LISTED: Final = 5
 """Hazards that a review describes; the JSON has all of them."""
 
 
-def render_rehearsal(rehearsal: Rehearsal | None, paint: Paint = PLAIN) -> Iterator[str]:
+def render_rehearsal(
+    rehearsal: Rehearsal | None, paint: Paint = PLAIN, title: str = TITLE
+) -> Iterator[str]:
     """Yield the section of a rehearsal; nothing for None."""
     if rehearsal is not None:
-        yield _format_title(TITLE, rehearsal, paint)
+        yield _format_title(title, rehearsal, paint)
         for item in format_outcomes(rehearsal):
             yield from (f"    {escape_invisible(line)}" for line in item.split("\n"))
 

@@ -79,6 +79,7 @@ REVIEW: Final = (
         "dangers",
         "Gates over all stacks that the change removes or weakens, in the form of `dangers` below.",
     ),
+    ("rehearsal", "The rehearsal of all stacks together; null without one."),
     ("stacks", "Each stack, as below."),
 )
 """The fields of a review's document."""

@@ -164,18 +164,17 @@ def _rehearse_all(
 ) -> int:
     """Rehearse the plans of the chosen stacks together, and print the result."""
     from gpuform.schemas.rehearsal import StacksRehearsal  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.multi_stack_runs import plan_all_stacks  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.opening import select_stack  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.multi_stack_runs import (  # noqa: PLC0415 - the engine, not for help
+        build_planned_stacks,
+        plan_all_stacks,
+    )
     from gpuform.stacks.cli.stack_selection import order_stacks  # noqa: PLC0415 - as above
-    from gpuform.stacks.multi_stack import sort_stacks  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.multi_stack.applied_parts import (  # noqa: PLC0415 - as above
-        find_apply_order,
         select_planned_names,
     )
     from gpuform.stacks.operations.runs.stacks_plan_file import (  # noqa: PLC0415 - as above
         read_stacks_plan,
     )
-    from gpuform.stacks.rehearsing import PlannedStack  # noqa: PLC0415 - as above
 
     as_json, emulate = flags
     order, chosen_names = order_stacks(session, filters, runs_programs=True)
@@ -190,17 +189,7 @@ def _rehearse_all(
             return FAILED
         stacks_plan, names = made_plan, [plan.project_stack for plan in made_plan.plans]
     plans = {plan.project_stack: plan for plan in stacks_plan.plans}
-    apply_order = find_apply_order(order.workspace, {name: plans[name] for name in names})
-    planned = []
-    # Also through stacks whose plans change nothing.
-    needed: dict[str, frozenset[str]] = {}
-    for name in sort_stacks(apply_order):
-        direct = frozenset(apply_order[name])
-        needed[name] = direct.union(*(needed.get(other, frozenset()) for other in direct))
-        if plans[name].has_changes:
-            stack = order.workspace.stacks[name]
-            selected = select_stack(session, stack.open_workspace(session.environ), stack.stack)
-            planned.append(PlannedStack(selected, plans[name], needed[name]))
+    planned = build_planned_stacks(order, {name: plans[name] for name in names}, session)
     rehearsals, is_complete = _rehearse_planned_stacks(session, planned, options)
     if as_json:
         result = StacksRehearsal(rehearsals=tuple(rehearsals))

@@ -19,7 +19,7 @@ from gpuform.schemas.plan import (
     ResourceChange,
     StackCost,
 )
-from gpuform.schemas.rehearsal import Hazard, HazardKind, HazardOutcome, Rehearsal
+from gpuform.schemas.rehearsal import HazardKind, HazardOutcome, Rehearsal
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.engine.state import ResourceState
@@ -178,7 +178,7 @@ def _evaluate_gates(
     if is_about_cost:
         planned = {stack_plan.project_stack: stack_plan for stack_plan in plan.plans}
         unplanned_costs = list(read_unplanned_costs(workspace, planned, environ, gates_from))
-    combined_plan = _merge_plans(plan.plans, unplanned_costs)
+    combined_plan = _merge_plans(plan, unplanned_costs)
     gate_permissions = {gate.permission for gate in gates}
     evaluator = GateEvaluator(
         # Permissions for the gates of single projects are no matter of the gates over all.
@@ -248,13 +248,14 @@ def assign_permissions(
     return assigned
 
 
-def _merge_plans(plans: Sequence[Plan], unplanned_costs: Sequence[tuple[str, StackCost]]) -> Plan:
+def _merge_plans(plan: StacksPlan, unplanned_costs: Sequence[tuple[str, StackCost]]) -> Plan:
     """Merge the plans into one for gates, with resources named `PROJECT/STACK RESOURCE`.
 
     The cost includes stacks without a plan; it is None if no plan has prices.
     """
-    changes = [_add_stack_name(change, plan) for plan in plans for change in plan.changes]
-    costs = [(plan.project_stack, plan.cost or _build_unknown_cost(plan)) for plan in plans]
+    plans = plan.plans
+    changes = [_add_stack_name(change, part) for part in plans for change in part.changes]
+    costs = [(part.project_stack, part.cost or _build_unknown_cost(part)) for part in plans]
     costs += [
         (name, PlanCost(before=unplanned_cost, after=unplanned_cost))
         for name, unplanned_cost in unplanned_costs
@@ -264,24 +265,26 @@ def _merge_plans(plans: Sequence[Plan], unplanned_costs: Sequence[tuple[str, Sta
         after=_sum_costs((name, plan_cost.after) for name, plan_cost in costs),
     )
     merged_plan = Plan.from_changes("", "", changes, unchecked=())
-    is_priced = any(plan.cost is not None for plan in plans)
+    is_priced = any(part.cost is not None for part in plans)
     updates = {
         "operation": plans[0].operation,
         "cost": cost if is_priced else None,
-        "rehearsal": _merge_rehearsals(plans),
+        "rehearsal": _merge_rehearsals(plan),
     }
     return merged_plan.model_copy(update=updates)
 
 
-def _merge_rehearsals(plans: Iterable[Plan]) -> Rehearsal | None:
+def _merge_rehearsals(stacks_plan: StacksPlan) -> Rehearsal | None:
     """Merge the rehearsals of the plans into one; None if no plan was rehearsed.
 
     A hazard meets one stack, and costs what it costs there and what the plans of the other stacks
-    cost undisturbed. A plan with changes that was not rehearsed is a difference.
+    cost undisturbed. A plan with changes that was not rehearsed is a difference. The outcomes of
+    the stacks together are added: only the rehearsal of each stack has a seal, and so they can
+    never replace one.
     """
     rehearsals: dict[str, Rehearsal] = {}
     differences: list[str] = []
-    for plan in plans:
+    for plan in stacks_plan.plans:
         name = plan.project_stack
         if plan.rehearsal is not None:
             rehearsals[name] = plan.rehearsal
@@ -294,13 +297,22 @@ def _merge_rehearsals(plans: Iterable[Plan]) -> Rehearsal | None:
     undisturbed = _add_losses(next(iter(usual.values())), [*usual.values()][1:])
     outcomes = [
         _add_losses(
-            outcome.model_copy(update={"hazard": _add_hazard_name(outcome.hazard, name)}),
+            _add_hazard_name(outcome, name),
             [item for other, item in usual.items() if other != name],
         )
         for name, rehearsal in rehearsals.items()
         for outcome in rehearsal.outcomes
         if outcome.hazard.kind is not HazardKind.NONE
     ]
+    if (together := stacks_plan.rehearsal) is not None:
+        label = "all stacks together"
+        usual_errors = together.undisturbed.errors if together.undisturbed.has_failed else ()
+        differences += [f"{label}: {item}" for item in (*together.differences, *usual_errors)]
+        outcomes += [
+            _add_hazard_name(outcome, label)
+            for outcome in together.outcomes
+            if outcome.hazard.kind is not HazardKind.NONE
+        ]
     changes = sum(rehearsal.changes for rehearsal in rehearsals.values())
     played_changes = sum(
         rehearsal.changes if rehearsal.played_changes is None else rehearsal.played_changes
@@ -332,9 +344,11 @@ def _add_losses(outcome: HazardOutcome, others: Sequence[HazardOutcome]) -> Haza
     )
 
 
-def _add_hazard_name(hazard: Hazard, name: str) -> Hazard:
-    """Return the hazard with the description `PROJECT/STACK: DESCRIPTION`."""
-    return hazard.model_copy(update={"description": f"{name}: {hazard.description}"})
+def _add_hazard_name(outcome: HazardOutcome, name: str) -> HazardOutcome:
+    """Return the outcome of a hazard with the description `PROJECT/STACK: DESCRIPTION`."""
+    description = f"{name}: {outcome.hazard.description}"
+    hazard = outcome.hazard.model_copy(update={"description": description})
+    return outcome.model_copy(update={"hazard": hazard})
 
 
 def _build_unknown_cost(plan: Plan) -> PlanCost:

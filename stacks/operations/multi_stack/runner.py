@@ -14,6 +14,7 @@ from gpuform.providers import permissions
 from gpuform.providers.context import get_run_context
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.stacks_plan import StacksPlan, compute_stacks_digest
 from gpuform.stacks.engine.ci_job import read_commit
 from gpuform.stacks.gates.evaluating import allow_gates
@@ -110,7 +111,9 @@ class MultiStackCallbacks:
     `report_line` receives the lines of each stack, `on_stack_ended` the result of each stack and
     whether the run was a preview. `show_plan` receives the combined plan and the digest of its
     file, which is empty for a new plan. Without `confirm` the plan is applied without a question.
-    `ask_passphrase` receives a stack and a prompt, and returns the passphrase.
+    `ask_passphrase` receives a stack and a prompt, and returns the passphrase. `rehearse` receives
+    the combined plan of a preview, and returns the rehearsal of all its stacks together; None for
+    plans that are not rehearsed together.
     """
 
     report_line: Callable[[str, OutputLine], None]
@@ -119,6 +122,7 @@ class MultiStackCallbacks:
     interruptions: Interruptions
     confirm: Callable[[StacksPlan], bool] | None = None
     ask_passphrase: Callable[[str, str], str | None] | None = None
+    rehearse: Callable[[StacksPlan], Rehearsal | None] = lambda _plan: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +262,7 @@ class _MultiStackRun:
                     self.callbacks.show_plan(plan, "")
                 reason = ExitReason.CANCELLED if is_cancelled else ExitReason.FAILED
                 return MultiStackResult(reason, plan, results)
+            plan = plan.model_copy(update={"rehearsal": self.callbacks.rehearse(plan)})
         # Also for a saved plan: gates of today judge it, and all of it: else one stack after the
         # other would pass them.
         plan = evaluate_workspace_gates(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.stacks.hand_made_rehearsals import build_outcome, build_rehearsal
 from support.stacks.planned_project import PlannedProject
-from support.stacks.workspace import create_workspace
+from support.stacks.workspace import Workspace, create_workspace
 
 from gpuform.providers.emulator.server import serve
 from gpuform.schemas.rehearsal import HazardKind, Rehearsal
@@ -110,10 +110,44 @@ def test_rehearsals_of_all_stacks_are_in_the_combined_plan_and_pass_its_gates(
 
         # The cluster mounts a volume of another stack, which is on the rehearsal's emulator, too.
         assert "harmless: no-capacity" in saved
-        plans = json.loads((workspace.root / "plan.json").read_text())["plans"]
-        rehearsed = [plan["stack"] for plan in plans if plan["rehearsal"]]
-        assert (len(plans), len(rehearsed)) == (3, 1)
+        document = json.loads((workspace.root / "plan.json").read_text())
+        rehearsed = [plan["stack"] for plan in document["plans"] if plan["rehearsal"]]
+        assert (len(document["plans"]), len(rehearsed)) == (3, 1)
+        assert document["rehearsal"] is None, "only one stack has changes"
         review = workspace.run_successfully("review", "plan.json", "--format", "github")
         assert "training/dev" in review
         assert "If something goes wrong" in review
         workspace.run_successfully("up", "--all", "--plan", "plan.json", "--yes")
+
+
+COMPONENT = "import pulumi\n\npulumi.ComponentResource('pkg:index:Thing', 'thing')\n"
+
+
+def test_stacks_with_changes_are_also_rehearsed_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
+        (tmp_path / name / "__main__.py").write_text(COMPONENT)
+    (tmp_path / "stacks.yaml").write_text("stacks: [{folder: '*', stack: dev}]\n")
+    (tmp_path / "state").mkdir()
+    workspace = Workspace(
+        tmp_path,
+        {"PULUMI_BACKEND_URL": (tmp_path / "state").as_uri(), "PULUMI_CONFIG_PASSPHRASE": "a"},
+    )
+    workspace.run_successfully("stack", "init", "--all")
+
+    flags = ("--all", "--save-plan", "plan.json", "--rehearse")
+    output = json.loads(workspace.run_successfully("preview", *flags, "--json"))
+
+    saved = json.loads((tmp_path / "plan.json").read_text())
+    rehearsal = Rehearsal.model_validate(saved["rehearsal"])
+    assert Rehearsal.model_validate(output["rehearsal"]) == rehearsal
+    assert (rehearsal.project, rehearsal.changes, rehearsal.differences) == ("", 2, ())
+    together = "with all stacks together: nothing is lost"
+    assert together in workspace.run_successfully("review", "plan.json")
+    review = workspace.run_successfully("review", "plan.json", "--format", "github")
+    assert "all stacks together: nothing is lost" in review
+    review = workspace.run_successfully("review", "plan.json", "--format", "json")
+    assert Rehearsal.model_validate(json.loads(review)["rehearsal"]) == rehearsal

@@ -27,12 +27,15 @@ def build_plan(stack: str, rehearsal: Rehearsal | None) -> Plan:
     return planned.model_copy(update={"rehearsal": rehearsal})
 
 
-def evaluate_together(tmp_path: Path, *rehearsals: Rehearsal | None) -> list[str]:
+def evaluate_together(
+    tmp_path: Path, *rehearsals: Rehearsal | None, together: Rehearsal | None = None
+) -> list[str]:
     file = tmp_path / "stacks.yaml"
     file.write_text(f"stacks: [{{folder: demo}}]\ngates: {{safe: {{rehearsal: {LIMITS}}}}}\n")
     plans = tuple(build_plan(f"s{number}", item) for number, item in enumerate(rehearsals))
     workspace = MultiStackWorkspace(tmp_path, file=file)
-    (result,) = evaluate_workspace_gates(StacksPlan(plans=plans), workspace, (), {}).gates or ()
+    plan = StacksPlan(plans=plans, rehearsal=together)
+    (result,) = evaluate_workspace_gates(plan, workspace, (), {}).gates or ()
     return list(result.findings)
 
 
@@ -203,6 +206,23 @@ def test_a_gate_over_all_stacks_names_the_stack_that_was_not_rehearsed(tmp_path:
     )
     (finding,) = evaluate_together(tmp_path, None, None)
     assert "`gpuform preview --all --save-plan FILE --rehearse`" in finding
+
+
+def test_the_stacks_together_add_to_the_rehearsal_of_each_and_never_replace_it(
+    tmp_path: Path,
+) -> None:
+    killed = build_outcome(HazardKind.KILLED, "the run is killed between them", lost_gpus=8)
+    usual = build_outcome(HazardKind.NONE, ending="failed", errors=("volume data is attached",))
+    together = build_rehearsal(killed, usual, differences=("another plan",))
+    alone = build_rehearsal()
+
+    assert evaluate_together(tmp_path, alone, alone, together=together) == [
+        "the rehearsal says nothing about this plan: all stacks together: another plan",
+        "the rehearsal says nothing about this plan: all stacks together: volume data is attached",
+        "all stacks together: the run is killed between them: 8 lost GPUs: the limit is 0",
+    ]
+    (finding,) = evaluate_together(tmp_path, alone, None, together=alone)
+    assert finding.endswith("demo/s1: the plan was not rehearsed")
 
 
 def test_a_gate_over_all_stacks_refuses_a_run_that_fails_without_a_hazard(tmp_path: Path) -> None:
