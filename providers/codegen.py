@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -23,8 +22,17 @@ from gpuform.providers.catalog import load_lifecycle_class, require_platform
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import Platform, list_own_platforms
+from gpuform.providers.plugin.package_schema import get_summary, is_optional, to_camel_case
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.rules import append_change_effect, get_field_rules
+from gpuform.schemas.rules import (
+    Choice,
+    ListOf,
+    MapOf,
+    append_change_effect,
+    get_field_rules,
+    is_model,
+    list_value_types,
+)
 
 
 def create_parser(command: str, description: str | None) -> argparse.ArgumentParser:
@@ -229,7 +237,7 @@ def _render_typed_dict(model: type[BaseModel], enumerations: dict[str, tuple[str
     call.
     """
     is_class = not any(map(keyword.iskeyword, get_field_rules(model)))
-    type_name, doc = _format_arguments_name(model), _get_first_doc_line(model)
+    type_name, doc = _format_arguments_name(model), get_summary(model)
     if is_class:
         lines = [f'\n\nclass {type_name}(TypedDict):\n    """{doc}"""\n\n']
     else:
@@ -256,13 +264,16 @@ def _render_class(platform: str, kind: str, lifecycle: type[Lifecycle[Any, Any]]
     lines = []
     for name in lifecycle.list_property_names():
         field = _get_property_field(lifecycle, name)
-        optional = " | None" if _is_optional(field.annotation) else ""
-        output_type = f"pulumi.Output[{_render_output_type(field.annotation)}{optional}]"
-        lines += [f"    {name}: {output_type}\n", *_render_docstring(field.description or name, 4)]
+        optional = " | None" if is_optional(field.annotation) else ""
+        output_type = _render_output_type(field.annotation)
+        lines += [
+            f"    {name}: pulumi.Output[{output_type}{optional}]\n",
+            *_render_docstring(field.description or name, 4),
+        ]
     return CLASS_TEMPLATE.format(
         kind=kind,
         platform=platform,
-        doc=_get_first_doc_line(lifecycle.inputs),
+        doc=get_summary(lifecycle.inputs),
         lifecycle=lifecycle.__name__,
         outputs="".join(lines).rstrip("\n"),
     )
@@ -276,64 +287,51 @@ def _render_argument_type(
     A closed enumeration gets a named alias, added to `enumerations`. Raises ValueError for a second
     enumeration of the same name with other values.
     """
-    bare_type = _strip_annotation(annotation)
-    if get_origin(bare_type) in (Union, UnionType):
-        return " | ".join(
-            _render_argument_type(name, member, enumerations) for member in get_args(bare_type)
-        )
-    if get_origin(bare_type) is Literal:
-        alias = "".join(word.capitalize() for word in name.split("_"))
-        values = tuple(map(str, get_args(bare_type)))
-        if enumerations.setdefault(alias, values) != values:
-            raise ValueError(f"{alias} has the values {values} and {enumerations[alias]}")
-        return alias
-    if get_origin(bare_type) in (list, tuple):
-        item = _render_argument_type(name, get_args(bare_type)[0], enumerations)
-        return f"Sequence[pulumi.Input[{item}]]"
-    if get_origin(bare_type) is dict:
-        value = _render_argument_type(name, get_args(bare_type)[1], enumerations)
-        return f"Mapping[str, pulumi.Input[{value}]]"
-    if isinstance(bare_type, type) and issubclass(bare_type, BaseModel):
-        return _format_arguments_name(bare_type)
-    return _render_scalar_type(bare_type)
+    rendered_types = []
+    for value_type in list_value_types(annotation):
+        match value_type:
+            case Choice():
+                alias, values = to_camel_case(name), tuple(map(str, value_type.values))
+                if enumerations.setdefault(alias, values) != values:
+                    raise ValueError(f"{alias} has the values {values} and {enumerations[alias]}")
+                rendered = alias
+            case ListOf(item):
+                item_type = _render_argument_type(name, item, enumerations)
+                rendered = f"Sequence[pulumi.Input[{item_type}]]"
+            case MapOf(item):
+                item_type = _render_argument_type(name, item, enumerations)
+                rendered = f"Mapping[str, pulumi.Input[{item_type}]]"
+            case _ if is_model(value_type):
+                rendered = _format_arguments_name(value_type)
+            case _:
+                rendered = _render_scalar_type(value_type)
+        rendered_types.append(rendered)
+    return " | ".join(rendered_types)
 
 
 def _render_output_type(annotation: Any) -> str:
     """Return the Python type of an output for a field's annotation.
 
-    An object has the type that `_render_values_types` declares.
+    An object has the type that `_render_values_types` declares. A union of several types is `Any`.
     """
-    bare_type = _strip_annotation(annotation)
-    if get_origin(bare_type) is Literal:
-        return "str"
-    if get_origin(bare_type) in (list, tuple):
-        return f"list[{_render_output_type(get_args(bare_type)[0])}]"
-    if get_origin(bare_type) is dict:
-        return f"dict[str, {_render_output_type(get_args(bare_type)[1])}]"
-    if isinstance(bare_type, type) and issubclass(bare_type, BaseModel):
-        return _format_values_name(bare_type)
-    return _render_scalar_type(bare_type)
+    match list_value_types(annotation):
+        case [Choice()]:
+            return "str"
+        case [ListOf(item)]:
+            return f"list[{_render_output_type(item)}]"
+        case [MapOf(item)]:
+            return f"dict[str, {_render_output_type(item)}]"
+        case [value_type] if is_model(value_type):
+            return _format_values_name(value_type)
+        case [value_type]:
+            return _render_scalar_type(value_type)
+        case _:
+            return "Any"
 
 
 def _render_scalar_type(bare_type: Any) -> str:
     """Return the name of a type if str, int, float or bool, else `Any`."""
     return bare_type.__name__ if bare_type in (str, int, float, bool) else "Any"
-
-
-def _strip_annotation(annotation: Any) -> Any:
-    """Return an annotation without `Annotated` rules and without None."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _strip_annotation(get_args(annotation)[0])
-    if origin in (Union, UnionType):
-        members = [member for member in get_args(annotation) if member is not NoneType]
-        return _strip_annotation(members[0]) if len(members) == 1 else Union[*members]
-    return annotation
-
-
-def _is_optional(annotation: Any) -> bool:
-    """Return True if a type annotation allows None."""
-    return NoneType in get_args(annotation)
 
 
 def _format_arguments_name(model: type[BaseModel]) -> str:
@@ -365,17 +363,17 @@ def _render_values_types(models: Mapping[str, type[BaseModel]]) -> str:
 
 
 def _collect_output_models(annotation: Any, models: dict[str, type[BaseModel]]) -> None:
-    """Add the models inside an annotation to `models`, innermost first."""
-    bare_type = _strip_annotation(annotation)
-    if isinstance(bare_type, type) and issubclass(bare_type, BaseModel):
-        for field in bare_type.model_fields.values():
-            _collect_output_models(field.annotation, models)
-        models.setdefault(_format_values_name(bare_type), bare_type)
-    # A union of several types is Any.
-    elif get_origin(bare_type) in (list, tuple):
-        _collect_output_models(get_args(bare_type)[0], models)
-    elif get_origin(bare_type) is dict:
-        _collect_output_models(get_args(bare_type)[1], models)
+    """Add the models inside an annotation to `models`, innermost first.
+
+    A union of several types is `Any`, and adds none.
+    """
+    match list_value_types(annotation):
+        case [ListOf(item) | MapOf(item)]:
+            _collect_output_models(item, models)
+        case [model] if is_model(model):
+            for field in model.model_fields.values():
+                _collect_output_models(field.annotation, models)
+            models.setdefault(_format_values_name(model), model)
 
 
 def _render_values_type(type_name: str, model: type[BaseModel]) -> str:
@@ -395,7 +393,7 @@ def _render_values_type(type_name: str, model: type[BaseModel]) -> str:
         field_type = _render_output_type(field.annotation)
         # The state has no members that are None, and of inputs only what was declared.
         is_declared = is_input and not field.is_required()
-        if is_declared or _is_optional(field.annotation):
+        if is_declared or is_optional(field.annotation):
             field_type = f"NotRequired[{field_type}]"
         if is_class:
             description = _render_docstring(field.description or name, 8)
@@ -404,11 +402,6 @@ def _render_values_type(type_name: str, model: type[BaseModel]) -> str:
             lines.append(f'            "{name}": {field_type},\n')
     end = "" if is_class else f"        }},\n    )\n{f'    {doc}' if doc else ''}\n"
     return "".join([*lines, end])
-
-
-def _get_first_doc_line(model: type[BaseModel]) -> str:
-    """Return the first line of a model's docstring, or the model's name without one."""
-    return (model.__doc__ or model.__name__).strip().partition("\n")[0]
 
 
 def _render_alias(name: str, values: Sequence[str]) -> str:

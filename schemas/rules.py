@@ -5,11 +5,11 @@ code generators and the reference pages read them with `get_field_rules`, so tha
 diff of its own. Immutable, Secret and StateOnly of an object also hold for the fields inside it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
-from typing import Any, Final, Literal, get_args, get_origin
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -273,14 +273,19 @@ def get_field_rules(model: type[BaseModel]) -> Mapping[str, FieldRules]:
     """Return the rules of every field of ``model`` by field name, in the model's order."""
     field_rules = {}
     for name, field in model.model_fields.items():
-        leaf_types = _list_leaf_types(field.annotation)
-        nested = next((leaf for leaf in leaf_types if issubclass(leaf, BaseModel)), None)
+        types = list(_iterate_value_types(field.annotation))
+        # a union has one object model at most: the first one counts
+        nested = next(filter(is_model, types), None)
         field_rules[name] = FieldRules(
-            # a union has one object model at most: the first one counts
             nested=nested,
-            is_map=nested is not None and _is_map(field.annotation),
-            is_integer=int in leaf_types and float not in leaf_types,
-            choices=_list_choices(field.annotation),
+            is_map=nested is not None and any(isinstance(item, MapOf) for item in types),
+            is_integer=int in types and float not in types,
+            choices=tuple(
+                _format_choice(value)
+                for item in types
+                if isinstance(item, Choice)
+                for value in item.values
+            ),
             **_read_metadata(field.metadata),
         )
     return MappingProxyType(field_rules)
@@ -314,33 +319,62 @@ def _read_metadata(metadata: list[Any]) -> dict[str, Any]:
     return attributes
 
 
-def _list_leaf_types(annotation: Any) -> list[type]:
-    """Return the classes inside a type annotation: int and NoneType for `list[int] | None`."""
-    if get_origin(annotation) is Literal:
-        # the arguments of Literal are values, not types
-        return []
-    arguments = get_args(annotation)
-    if arguments:
-        return [leaf for argument in arguments for leaf in _list_leaf_types(argument)]
-    return [annotation] if isinstance(annotation, type) else []
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few values."""
+
+    values: tuple[Any, ...]
 
 
-def _is_map(annotation: Any) -> bool:
-    """Return True if a type annotation is a dict, or contains one."""
-    return get_origin(annotation) is dict or any(map(_is_map, get_args(annotation)))
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list; ``item`` is the annotation of its items."""
+
+    item: Any
 
 
-def _list_choices(annotation: Any) -> tuple[str, ...]:
-    """Return the values of the Literals in a type annotation, in YAML's spelling."""
-    arguments = get_args(annotation)
-    if get_origin(annotation) is Literal:
-        # people write `true`, not `True`, in YAML
-        yaml_booleans = {True: "true", False: "false"}
-        return tuple(
-            yaml_booleans[literal_value] if isinstance(literal_value, bool) else str(literal_value)
-            for literal_value in arguments
-        )
-    return tuple(choice for argument in arguments for choice in _list_choices(argument))
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """An object with free keys; ``item`` is the annotation of its values."""
+
+    item: Any
+
+
+def list_value_types(annotation: Any) -> list[Choice | ListOf | MapOf | Any]:
+    """Return the types that an annotation allows apart from None, without `Annotated` rules.
+
+    A class, a model or `Any` stays as it is.
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return list_value_types(arguments[0])
+    if origin in (Union, UnionType):
+        return [item for member in arguments for item in list_value_types(member)]
+    if origin is Literal:
+        return [Choice(arguments)]
+    if origin in (list, tuple, Sequence):
+        return [ListOf(arguments[0])]
+    if origin in (dict, Mapping):
+        return [MapOf(arguments[1])]
+    return [] if annotation is NoneType else [annotation]
+
+
+def _iterate_value_types(annotation: Any) -> Iterator[Any]:
+    """Yield the types of an annotation, and those inside lists and maps at any depth."""
+    for value_type in list_value_types(annotation):
+        yield value_type
+        if isinstance(value_type, ListOf | MapOf):
+            yield from _iterate_value_types(value_type.item)
+
+
+def is_model(value_type: Any) -> TypeGuard[type[BaseModel]]:
+    """Return True if a type of `list_value_types` is a model."""
+    return isinstance(value_type, type) and issubclass(value_type, BaseModel)
+
+
+def _format_choice(value: Any) -> str:
+    """Return a value of a Literal in YAML's spelling: `true`, not `True`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def describe_change_effect(rules: FieldRules) -> str:

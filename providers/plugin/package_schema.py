@@ -5,11 +5,11 @@ included. `tools/generate.py` writes the schema of gpuform's own platforms to `s
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -21,10 +21,15 @@ from gpuform.providers.plugin.locations import get_plugin_version
 from gpuform.providers.plugin.settings import ITEMS
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import (
+    Choice,
     FieldRules,
+    ListOf,
+    MapOf,
     append_change_effect,
     get_field_rules,
     inherit_all_rules,
+    is_model,
+    list_value_types,
 )
 
 Spec = dict[str, Any]
@@ -59,27 +64,23 @@ class TypeCollector:
         Raises:
             ValueError: two different types have one name.
         """
-        allowed_types = list_alternatives(annotation)
-        if len(allowed_types) > 1:
-            return _merge_specs(
-                [self.build_spec(allowed_type, enum_name, rules) for allowed_type in allowed_types]
-            )
-        value_type = allowed_types[0]
-        origin, arguments = get_origin(value_type), get_args(value_type)
-        if origin is Literal:
-            return self._add_enumeration(enum_name, arguments)
-        if origin in (list, tuple, Sequence):
-            return {"type": "array", "items": self.build_spec(arguments[0], enum_name, rules)}
-        if origin in (dict, Mapping):
-            return {
-                "type": "object",
-                "additionalProperties": self.build_spec(arguments[1], enum_name, rules),
-            }
-        if isinstance(value_type, type) and issubclass(value_type, BaseModel):
-            return self._add_object(value_type, rules)
-        return (
-            {"type": _PRIMITIVE_TYPES[value_type]} if value_type in _PRIMITIVE_TYPES else ANYTHING
-        )
+        specs: list[Spec] = []
+        for value_type in list_value_types(annotation):
+            match value_type:
+                case Choice(values):
+                    specs.append(self._add_enumeration(enum_name, values))
+                case ListOf(item):
+                    items = self.build_spec(item, enum_name, rules)
+                    specs.append({"type": "array", "items": items})
+                case MapOf(item):
+                    items = self.build_spec(item, enum_name, rules)
+                    specs.append({"type": "object", "additionalProperties": items})
+                case _ if is_model(value_type):
+                    specs.append(self._add_object(value_type, rules))
+                case _:
+                    name = _PRIMITIVE_TYPES.get(value_type)
+                    specs.append({"type": name} if name else ANYTHING)
+        return _merge_specs(specs)
 
     def build_property(self, field: FieldInfo, enum_name: str, rules: FieldRules) -> Spec:
         """Return the schema of a property with the field's type, description and rules.
@@ -158,23 +159,6 @@ def list_required_properties(model: type[BaseModel]) -> list[str]:
         for name, field in model.model_fields.items()
         if field.is_required() or not (is_input or is_optional(field.annotation))
     ]
-
-
-def list_alternatives(annotation: Any) -> list[Any]:
-    """Return the types allowed by an annotation, without None and without `Annotated` rules."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return list_alternatives(get_args(annotation)[0])
-    if origin in (Union, UnionType):
-        member_types = [
-            member_type for member_type in get_args(annotation) if member_type is not NoneType
-        ]
-        return [
-            alternative
-            for member_type in member_types
-            for alternative in list_alternatives(member_type)
-        ]
-    return [annotation]
 
 
 def _merge_specs(specs: list[Spec]) -> Spec:
