@@ -298,7 +298,10 @@ def _accept_values_of_flags(command: click.Command) -> None:
 
 
 def _expand_flag(names: Collection[str], word: str) -> str:
-    """Return `word` with the flag of `names` that it means in other tools: -json, -h."""
+    """Return `word` as the flag of `names` with an equal meaning in other tools: -json, -h.
+
+    -json, -h.
+    """
     flag, equals, value = word.partition("=")
     if flag in {"-auto-approve", "--auto-approve"} and "--yes" in names:
         return f"--yes{equals}{value}"

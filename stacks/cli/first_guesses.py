@@ -302,7 +302,7 @@ class _TypedLine(NamedTuple):
 
 
 def find_answer(arguments: Sequence[str], error: click.UsageError, root: click.Group) -> str | None:
-    """Return a message that names gpuform's command for a wrong command line, or None.
+    """Return a message with gpuform's command for a wrong command line, or None.
 
     Args:
         arguments: the words after `gpuform`.
@@ -336,7 +336,7 @@ def find_answer(arguments: Sequence[str], error: click.UsageError, root: click.G
 
 
 def _is_about_words(error: click.UsageError) -> bool:
-    """Return True if the words of the command line are wrong, and not its flags."""
+    """Return True if the words of the command line are wrong, rather than the flags."""
     parameter = getattr(error, "param", None)
     is_about_flags = isinstance(error, click.NoSuchOption | click.BadOptionUsage)
     return not is_about_flags and not isinstance(parameter, click.Option)
@@ -363,7 +363,7 @@ def _split_line(arguments: Sequence[str], root: click.Group) -> _TypedLine:
 
 
 def _fits(pattern: Sequence[str], line: _TypedLine) -> bool:
-    """Return True if the line begins with the pattern's words and has its flags."""
+    """Return True if the line begins with the pattern's words and has the pattern's flags."""
     flags = {word.lstrip("-") for word in pattern if word.startswith("-")}
     words = [word for word in pattern if not word.startswith("-")]
     return (
@@ -385,7 +385,7 @@ def _rank_guess(guess: Guess) -> tuple[int, int]:
 
 
 def _describe(guess: Guess, line: _TypedLine) -> str:
-    """Return the typed words that the guess is about."""
+    """Return the typed words the guess is about."""
     pattern = guess.pattern.split()
     flags = [word for word in pattern if word.startswith("-")]
     return shlex.join([*line.words[: len(pattern) - len(flags)], *flags])
@@ -436,13 +436,13 @@ def _translate_flag(
 
 
 def _quote(word: str, is_resource: bool) -> str:
-    """Return a word for a shell; a resource's address such as cluster.train becomes its name."""
+    """Return a word quoted for a shell; a resource's address (cluster.train) becomes the name."""
     address = _ADDRESS.fullmatch(word) if is_resource else None
     return shlex.quote(address[1] if address else word)
 
 
 def _find_command(root: click.Group, words: Sequence[str]) -> tuple[list[str], click.Command]:
-    """Return the words that name a command, and the command; `root` for no such word."""
+    """Return the words of a command's name, and the command; `root` if no word is a command."""
     command: click.Command = root
     path: list[str] = []
     for word in words:

@@ -31,7 +31,7 @@ class OptionWithOldNames(click.Option):
 
     @property
     def shown_names(self) -> list[str]:
-        """Return the names that help and documentation show."""
+        """Return the names shown in help and documentation."""
         return [name for name in self.opts if name not in self.old_names]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:

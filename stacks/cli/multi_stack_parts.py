@@ -50,7 +50,7 @@ def write_waves(
     gitlab_job: str | None,
     session: Session,
 ) -> int:
-    """Write the schedule of the chosen stacks into the folder, and print its waves.
+    """Write the schedule of the chosen stacks into the folder, and print the waves.
 
     They are jobs of GitLab which extend the hidden job `gitlab_job`, or JSON without one. Without
     any chosen stack the waves are empty. Raises EngineError.
@@ -135,7 +135,7 @@ def plan_part(
 
 
 def join_parts(folder: Path, arguments: RunArguments, session: Session) -> int:
-    """Join the parts of all stacks into one plan, show and save it, and return the exit code.
+    """Join the parts of all stacks into one plan, show and save the plan, and return the exit code.
 
     Gates stop the plan as those of `preview --all` do. Raises EngineError.
     """
@@ -173,7 +173,7 @@ def join_parts(folder: Path, arguments: RunArguments, session: Session) -> int:
 
 
 def require_names(names: Sequence[str], *, waves: bool) -> None:
-    """Raise UsageError unless the command has stacks, or --waves in their place."""
+    """Raise UsageError unless the command has stacks, or --waves instead."""
     if waves and names:
         raise click.UsageError("--waves plans nothing: leave the stacks out")
     if not waves and not names:

@@ -153,7 +153,7 @@ def find_drift(
 def plan_all_stacks(
     order: StackOrder, names: set[str], session: Session, allow: tuple[str, ...], *, emulate: bool
 ) -> StacksPlan | None:
-    """Return the plans of the stacks, each made with the planned outputs of those that it reads.
+    """Return the plans of the stacks, each made with the planned outputs of stacks it reads.
 
     Nothing is printed but what fails, on stderr; None if the plan of a stack cannot be made.
     """
@@ -242,7 +242,7 @@ def _create_quiet_callbacks(session: Session) -> MultiStackCallbacks:
 
 
 def trace_multi_stack_run(command: str, session: Session) -> AbstractContextManager[str]:
-    """Trace a run of several stacks, whose processes continue the trace; give its context."""
+    """Trace a run of several stacks; yield the trace's context, for the processes of the stacks."""
     return trace_run(f"gpuform {command} --all", "", session.environ, session.screen.warn)
 
 
@@ -324,7 +324,7 @@ class MultiStackPrinter:
             )
 
     def print_plan(self, plan: StacksPlan, digest: str) -> None:
-        """Print the combined plan with the digest of its file, unless the output is JSON."""
+        """Print the combined plan with the digest of the plan's file, unless the output is JSON."""
         if not self.arguments.json:
             review = Review.from_stacks_plan(
                 plan, str(self.file or ""), digest, emulate=self.arguments.options.emulate
@@ -377,7 +377,7 @@ def _describe_end(result: TaskResult) -> tuple[str, str]:
 
 
 def _get_first_line(message: str) -> str:
-    """Return the first line of a message, without a colon at its end."""
+    """Return the first line of a message, without a colon at the end."""
     return message.strip().split("\n")[0].removesuffix(":")
 
 

@@ -333,7 +333,7 @@ class _PlanningView:
         self._screen = screen
 
     def begin(self, _started: RunStarted) -> Listener:
-        """Return a listener that ignores all events of the run."""
+        """Return a listener without an effect, because a planning task shows no events."""
         return _ignore_event
 
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
@@ -403,7 +403,7 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
 def _choose_rehearsal(
     task: Task, options: RunOptions, screen: Screen, channel: Channel
 ) -> Callable[[SelectedStack, Plan], Rehearsal | None] | None:
-    """Return what rehearses the task's plan, or None for a task without a rehearsal.
+    """Return the function to rehearse the task's plan, or None for a task without a rehearsal.
 
     A plan that cannot be rehearsed stays a plan without a rehearsal, with a warning: it may need
     outputs of other stacks that are known only after their apply.
@@ -500,7 +500,7 @@ def _join_errors(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def _summarize_result(result: RunResult) -> str:
-    """Return the errors of a failed run, or its reason without any, else the operation counts."""
+    """Return the errors of a failed run, or the exit reason without any, else operation counts."""
     if not result.succeeded:
         return _join_errors(result.diagnostics) or result.reason
     if result.was_applied:

@@ -106,7 +106,7 @@ class AzureDevOps(CommentApi[AzureThread]):
         return lambda thread: bool(thread.comments) and thread.comments[0].author == owner
 
     def to_comment(self, item: AzureThread) -> Comment | None:
-        """Convert a thread into its first comment, with the thread's id; None if deleted."""
+        """Convert a thread into the first comment, with the thread's id; None if deleted."""
         first = item.comments[0] if item.comments else None
         if first is None or first.is_deleted or item.is_deleted or first.comment_type == "system":
             return None
@@ -114,7 +114,7 @@ class AzureDevOps(CommentApi[AzureThread]):
         return Comment(item.id, first.content)
 
     def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
-        """Remove the labels one by one, then add one; a label that is missing is no error."""
+        """Remove the labels one by one, then add a label; a missing label is no error."""
         for name in removed_labels:
             with contextlib.suppress(NotFound):
                 path = f"{self._pull_request_path}/labels/{quote(name, safe='')}"

@@ -83,7 +83,7 @@ class Bitbucket(CommentApi[BitbucketComment]):
         return {"content": {"raw": body}}
 
     def create_author_check(self) -> Callable[[BitbucketComment], bool]:
-        """Return a function that returns True for a comment of the token's owner.
+        """Return a function to recognize a comment by the token's owner.
 
         An access token of a repository may not read `/user`, and its owner is an app: then every
         app counts.
@@ -101,7 +101,7 @@ class Bitbucket(CommentApi[BitbucketComment]):
         )
 
     def set_status(self, status: ReviewStatus) -> None:
-        """Set the build status `gpuform` of the commit; Bitbucket requires a URL for it."""
+        """Set the build status `gpuform` of the commit, with the URL Bitbucket requires."""
         page = f"https://bitbucket.org/{self.target.repository}/pull-requests"
         body = {
             "key": status.key,

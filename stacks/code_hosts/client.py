@@ -353,7 +353,7 @@ class CodeHostClient(ApiClient):
         return response
 
     def _parse_page(self, item_type: type[T], response: "httpx.Response") -> ListPage[T]:
-        """Return a page of a list, from an array or from an object around it."""
+        """Return a page of a list, parsed from an array or from an object around the array."""
         if self._wraps_lists:
             return self._parse_answer(ListPage[item_type], response)  # type: ignore[valid-type]
         items = self._parse_answer(list[item_type], response)  # type: ignore[valid-type]

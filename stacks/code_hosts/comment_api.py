@@ -102,7 +102,7 @@ class CommentApi(ABC, Generic[Item]):
         return self.target.commit or self.fetch_head()
 
     def fetch_head(self) -> str:
-        """Return the last commit of the pull request as the code host has it."""
+        """Return the last commit of the pull request on the code host."""
         raise NotImplementedError
 
     def build_comment_path(self, comment: int) -> str:
@@ -110,16 +110,19 @@ class CommentApi(ABC, Generic[Item]):
         return f"{self.comments_path}/{comment}"
 
     def build_text(self, body: str) -> dict[str, Any]:
-        """Return the request that replaces the text of a comment."""
+        """Return the request body to replace the text of a comment."""
         return {"body": body}
 
     def build_new_comment(self, body: str) -> dict[str, Any]:
-        """Return the request that adds a comment: the same as for an edit, unless overridden."""
+        """Return the request body to add a comment: as for an edit, unless overridden.
+
+        the same as for an edit, unless overridden.
+        """
         return self.build_text(body)
 
     @abstractmethod
     def set_status(self, status: ReviewStatus) -> None:
-        """Set the status of the pull request or of its last commit."""
+        """Set the status of the pull request or of the last commit."""
 
     @staticmethod
     @abstractmethod
@@ -133,7 +136,7 @@ class CommentApi(ABC, Generic[Item]):
 
     @abstractmethod
     def create_author_check(self) -> Callable[[Item], bool]:
-        """Return a function that returns True for a comment of the token's owner."""
+        """Return a function to recognize a comment by the token's owner."""
 
     @abstractmethod
     def to_comment(self, item: Item) -> Comment | None:

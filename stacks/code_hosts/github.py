@@ -83,7 +83,7 @@ class GitHub(CommentApi[GitHubComment]):
         return f"{self._repository}/issues/comments/{comment}"
 
     def create_author_check(self) -> Callable[[GitHubComment], bool]:
-        """Return a function that returns True for a comment of the token's owner.
+        """Return a function to recognize a comment by the token's owner.
 
         The token of a workflow may not read `/user`, and its owner is a bot: then every bot counts.
         """
@@ -98,7 +98,7 @@ class GitHub(CommentApi[GitHubComment]):
         return Comment(item.id, item.body or "", item.html_url)
 
     def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
-        """Remove the labels one by one, then add one; a label that is missing is no error."""
+        """Remove the labels one by one, then add a label; a missing label is no error."""
         for name in removed_labels:
             # The pull request has at most one of these labels.
             with contextlib.suppress(NotFound):

@@ -73,7 +73,7 @@ class GitLab(CommentApi[GitLabNote]):
         return lambda note: note.author == owner
 
     def to_comment(self, item: GitLabNote) -> Comment | None:
-        """Convert a note into a comment; None for a note that GitLab itself wrote."""
+        """Convert a note into a comment; None for a note written by GitLab itself."""
         return None if item.system else Comment(item.id, item.body)
 
     def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
@@ -94,7 +94,7 @@ class GitLab(CommentApi[GitLabNote]):
         return self.client.get(GitLabMergeRequest, self._merge_request_path).sha
 
     def fetch_reviewed_plan(self, commit: str, file_name: str, job: str = PLAN_ARTIFACT) -> bytes:
-        """Return the file from the newest plan job in the newest pipeline that has such a job.
+        """Return the file from the newest plan job in the newest pipeline with a plan job.
 
         The job is in the pipeline itself, or in the child pipeline of its trigger job `JOB-waves`.
         Without the number of a merge request, it is the merged one that brought `commit` to its
@@ -130,7 +130,7 @@ class GitLab(CommentApi[GitLabNote]):
         )
 
     def _list_jobs(self, pipeline: GitLabPipeline, name: str) -> Sequence[GitLabJob]:
-        """Return the jobs of this name in a pipeline; trigger jobs are not among them."""
+        """Return the jobs called `name` in a pipeline, without trigger jobs."""
         path = f"{self._project}/pipelines/{pipeline.id}/jobs"
         return [job for job in self.client.iterate_items(GitLabJob, path) if job.name == name]
 
@@ -164,7 +164,7 @@ class GitLab(CommentApi[GitLabNote]):
         return f"{self._project}/merge_requests/{self.target.pull_request}"
 
     def _find_merged_request(self, commit: str) -> int:
-        """Return the number of the first merged merge request that has the commit.
+        """Return the number of the first merged merge request with the commit.
 
         Raises:
             GpuformError: no merged merge request has the commit.

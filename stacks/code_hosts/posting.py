@@ -53,7 +53,7 @@ _CODE_HOST_CLASSES: Final[Mapping[CodeHostName, type[CommentApi[Any]]]] = {
 
 @contextlib.contextmanager
 def open_code_host(target: ReviewTarget, environ: Mapping[str, str]) -> Iterator[CodeHost]:
-    """Yield the code host of `target`, and close its client afterwards.
+    """Yield the code host of `target`, and close the client afterwards.
 
     Raises MissingCredentials if the environment has no token, GpuformError if the token is not
     valid.
@@ -104,7 +104,7 @@ class Stamp:
 
     @classmethod
     def from_review(cls, review: Review, review_text: str) -> Self:
-        """Return the stamp of a review and of the text that shows the review.
+        """Return the stamp of a review and of the review's text.
 
         A combined review of all stacks has the same `stacks`, whichever stacks have changes.
         """
@@ -129,7 +129,7 @@ class Stamp:
         return cls(match[1], match[2], match[3], ReviewVerdict(match[4]))
 
     def format_line(self, *, renders_html: bool) -> str:
-        """Return the stamp as the invisible line that begins a review comment.
+        """Return the stamp as the invisible first line of a review comment.
 
         Where the code host shows HTML as text, the line defines a link that nothing uses.
         """

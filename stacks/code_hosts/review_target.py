@@ -83,10 +83,10 @@ class CodeHost(Protocol):
         """Add one label to the pull request and remove others. A missing label is no error."""
 
     def set_status(self, status: ReviewStatus) -> None:
-        """Set the status of the pull request or of its last commit."""
+        """Set the status of the pull request or of the last commit."""
 
     def fetch_reviewed_plan(self, commit: str, file_name: str, job: str = PLAN_ARTIFACT) -> bytes:
-        """Return the plan file `file_name` that was reviewed at the pull request's last commit.
+        """Return the plan file `file_name`, as reviewed at the pull request's last commit.
 
         `job` is the name of the job or of the artifact that stores it.
 
@@ -215,7 +215,7 @@ def _detect_code_host(environ: Mapping[str, str]) -> CodeHostName | None:
 
 
 def _read_github_variables(environ: Mapping[str, str]) -> ReviewTarget:
-    """Return the pull request that GitHub Actions' variables and event name.
+    """Return the pull request in the variables and the event of GitHub Actions.
 
     `pull_request` is None where neither the event nor the ref names one. Other unknown values are
     empty.
@@ -246,7 +246,7 @@ def _read_github_variables(environ: Mapping[str, str]) -> ReviewTarget:
 
 
 def _read_github_event(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the event that started the GitHub workflow, or {} if its file cannot be read."""
+    """Return the event behind the GitHub workflow, or {} without a readable file."""
     try:
         event = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -255,7 +255,7 @@ def _read_github_event(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _read_gitlab_variables(environ: Mapping[str, str]) -> ReviewTarget:
-    """Return the merge request that GitLab CI's variables name.
+    """Return the merge request in GitLab CI's variables.
 
     `pull_request` is None outside of a merge request pipeline. Other unknown values are empty.
     """
@@ -273,7 +273,7 @@ def _read_gitlab_variables(environ: Mapping[str, str]) -> ReviewTarget:
 
 
 def _read_azure_variables(environ: Mapping[str, str]) -> ReviewTarget:
-    """Return the pull request that the variables of Azure Pipelines name.
+    """Return the pull request in the variables of Azure Pipelines.
 
     `pull_request` is None outside of a build of a pull request. Other unknown values are empty
     (learn.microsoft.com/azure/devops/pipelines/build/variables).
@@ -296,7 +296,7 @@ def _read_azure_variables(environ: Mapping[str, str]) -> ReviewTarget:
 
 
 def _read_bitbucket_variables(environ: Mapping[str, str]) -> ReviewTarget:
-    """Return the pull request that the variables of Bitbucket Pipelines name.
+    """Return the pull request in the variables of Bitbucket Pipelines.
 
     `pull_request` is None outside of a pipeline of a pull request. Other unknown values are empty
     (support.atlassian.com/bitbucket-cloud/docs/variables-and-secrets).

@@ -143,7 +143,7 @@ def _examine_github_jobs(file: Path, content: str, document: dict[Any, Any]) -> 
 def _judge_secrets(
     label: str, job: str, environment: str | None, *, is_of_all_stacks: bool
 ) -> Finding:
-    """Return the finding about the secrets that a job gets; `job` is its text in YAML."""
+    """Return the finding about the secrets passed to a job; `job` is the job's YAML."""
     names = sorted(set(_SECRET.findall(job)))
     if _ALL_SECRETS.search(job):
         names.append("all secrets")
@@ -166,9 +166,9 @@ def _judge_secrets(
 def _examine_actions(
     label: str, steps: Iterable[Mapping[Any, Any]], *, has_secrets: bool
 ) -> Iterator[Finding]:
-    """Yield problems of the actions and workflows that a job uses: no commit, or a kept token.
+    """Yield problems of the actions and workflows used by a job: no commit, or a kept token.
 
-    Later steps can read the token that a checkout keeps.
+    no commit, or a kept token. Later steps can read the token that a checkout keeps.
     """
     used = [(str(step["uses"]), step.get("with")) for step in steps if "uses" in step]
     for name, _ in used:
@@ -186,7 +186,7 @@ def _examine_actions(
 
 
 def _examine_rights(label: str, rights: object) -> Iterator[Finding]:
-    """Yield a problem if a job that runs the code of a branch has rights to write.
+    """Yield a problem if a job which runs the code of a branch has rights to write.
 
     `rights` are the `permissions` of the job, or else of its workflow; None if neither has any.
     """
@@ -226,7 +226,7 @@ def _examine_gitlab_jobs(file: Path, _content: str, document: dict[Any, Any]) ->
 
 
 def _examine_includes(pipeline: Path, files: Sequence[Path]) -> Iterator[Finding]:
-    """Yield a problem for each of the files that GitLab's pipeline does not include by its name."""
+    """Yield a problem for each of `files` not included by name in GitLab's pipeline."""
     pipeline_yaml = pipeline.read_text(encoding="utf-8") if pipeline.is_file() else ""
     for file in files:
         # A pattern is believed.
@@ -252,7 +252,7 @@ def _examine_gates(label: str, job: str, script: object) -> Iterator[Finding]:
 
 
 def _has_gates_of_base(command: str) -> bool:
-    """Return True if a command names another revision for its gates than that of the change."""
+    """Return True if a command reads the gates of another revision than the change's."""
     revisions = _GATES_FROM.findall(command)
     return bool(revisions) and not any(map(_OWN_REVISION.search, revisions))
 
@@ -267,7 +267,7 @@ def _iterate_commands(script: object) -> Iterator[str]:
 
 
 def _examine_stacks(folders: Sequence[Path], files: Sequence[Path]) -> Iterator[Finding]:
-    """Yield a finding for the stacks that no job of `gpuform new ci --all` applies.
+    """Yield a finding for the stacks applied by no job of `gpuform new ci --all`.
 
     The workflows are those of the nearest stacks.yaml in `folders`, or else of the nearest folder
     with a record of such workflows.
@@ -308,7 +308,7 @@ def _examine_versions(folder: Path) -> Iterator[Finding]:
 def _examine_owners(
     root: Path, folders: Sequence[Path], workflows: Sequence[Path]
 ) -> Iterator[Finding]:
-    """Yield whether CODEOWNERS names owners of the files that decide about rights and gates."""
+    """Yield whether CODEOWNERS has owners for the files which decide about rights and gates."""
     is_gitlab = (root / ".gitlab-ci.yml").is_file()
     files = [file for file in workflows if file.is_file()]
     for name in ("gates.yaml", REQUIREMENTS_FILE, LOCK_FILE, STACKS_FILE):

@@ -22,7 +22,7 @@ _WILDCARDS: Final = {
 
 
 def find_unowned(root: Path, paths: Iterable[str], *, is_gitlab: bool) -> list[str]:
-    """Return those of `paths` that have no owner in the CODEOWNERS of a repository.
+    """Return the paths in `paths` without an owner in the repository's CODEOWNERS.
 
     The last line that matches a path decides, within each section of GitLab's. A line without an
     owner, or with `!` in front, takes the owners away.
@@ -44,7 +44,7 @@ def find_unowned(root: Path, paths: Iterable[str], *, is_gitlab: bool) -> list[s
 
 
 def get_owners_path(root: Path, *, is_gitlab: bool) -> str:
-    """Return the path of the CODEOWNERS that counts; without one, that of the root."""
+    """Return the path of the CODEOWNERS in effect; without a file, the path in the root."""
     names = _GITLAB_FILES if is_gitlab else _GITHUB_FILES
     return next((name for name in names if (root / name).is_file()), "CODEOWNERS")
 
@@ -52,7 +52,7 @@ def get_owners_path(root: Path, *, is_gitlab: bool) -> str:
 def _iterate_sections(
     text: str, *, is_gitlab: bool
 ) -> Iterator[list[tuple[re.Pattern[str], bool]]]:
-    """Yield the lines of each section as patterns with whether they have an owner.
+    """Yield the lines of each section as patterns, each with whether owners are named.
 
     GitLab does not require the approval of an optional section: its lines are left out.
     """
@@ -74,7 +74,7 @@ def _iterate_sections(
 
 
 def _compile_pattern(pattern: str, *, is_gitlab: bool) -> re.Pattern[str]:
-    """Return the regular expression for the paths that a pattern matches."""
+    """Return the regular expression for the paths matched by a pattern."""
     # On GitHub, a slash in the middle binds a pattern to the root, as in a .gitignore.
     is_bound = pattern.startswith("/") or (not is_gitlab and "/" in pattern.rstrip("/"))
     body = re.sub(

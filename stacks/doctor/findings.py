@@ -51,7 +51,7 @@ class Examination:
     secrets: list[str] = field(default_factory=list)
 
     def add_findings(self, area: str, check: Callable[[], Iterable[Finding]]) -> None:
-        """Add the findings of a check, and the error that stops the check."""
+        """Add the findings of a check, and any error of the check as a finding."""
         try:
             for finding in check():
                 self.findings.append(finding)

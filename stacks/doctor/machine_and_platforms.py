@@ -213,7 +213,7 @@ class _PlatformAnswer:
 
     @property
     def reports_rights(self) -> bool:
-        """Return True if the platform reports for any kind whether its key may write."""
+        """Return True if the platform reports for any kind whether the key may write."""
         return any(refusal is not None for refusal in self.refusals)
 
 

@@ -57,7 +57,7 @@ def read_plugin_version(
 
 @contextmanager
 def _start(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.Popen[str]]":
-    """Start the plugin as the CLI does, yield the process, and kill it at the end.
+    """Start the plugin like the CLI, yield the process, and kill the process at the end.
 
     Raises:
         GpuformError: the program cannot be started.
@@ -119,7 +119,7 @@ def _read_port(process: "subprocess.Popen[str]", program: Path, timeout_s: float
 
 
 def _read_line(process: "subprocess.Popen[str]") -> str:
-    """Wait for the next line of the process's output and return it; empty at the end."""
+    """Wait for the next line of the process's output and return the line; empty at the end."""
     return process.stdout.readline() if process.stdout else ""
 
 

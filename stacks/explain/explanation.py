@@ -70,10 +70,10 @@ class Subject:
 
 
 def explain(stack: Stack, name: str, *, now: float) -> Explanation:
-    """Return the life of what `name` names: a resource, a URN, a node, or the id of an object.
+    """Return the life of a resource, URN, node or object id called `name`.
 
-    Objects and nodes that no longer exist are found in the history. `now` is the end of the cost,
-    in Unix seconds.
+    a resource, a URN, a node, or the id of an object. Objects and nodes that no longer exist are
+    found in the history. `now` is the end of the cost, in Unix seconds.
 
     Raises:
         EngineError: neither the state nor the history has this name.
@@ -134,7 +134,7 @@ def find_subject(
     known_keys: Sequence[ObjectKey],
     present: Mapping[ObjectKey, StoredObject],
 ) -> Subject | None:
-    """Return what a name means, or None if nothing has it.
+    """Return the resource, object or node meant by a name, or None.
 
     A URN comes first, then the name of a resource, the id of an object, and a node's name or id.
     `known_keys` are the objects of the state and of unfinished creates.
@@ -170,7 +170,7 @@ def find_subject(
 def _list_node_names(
     nodes: Iterable[tuple[str, str, ObjectKey]], keys: Collection[ObjectKey]
 ) -> frozenset[str]:
-    """Return the names of all nodes that these objects have, or had."""
+    """Return the names of all present and former nodes of the objects `keys`."""
     return frozenset(node_name for node_name, _, key in nodes if key in keys and node_name)
 
 
@@ -180,7 +180,7 @@ def _build_unknown_name_error(
     events: Sequence[LifeEvent],
     present: Mapping[ObjectKey, StoredObject],
 ) -> EngineError:
-    """Return the error for a name that nothing has, with the nearest name."""
+    """Return the error for a name of nothing, with the nearest name."""
     names = {name_of(urn) for urn, _ in present} | {name_of(event.urn) for event in events}
     names |= {event.node for event in events} | {
         node.name for stored in present.values() for node in stored.nodes
@@ -207,7 +207,7 @@ def _list_run_numbers(
 
 
 def _list_ids(events: Iterable[LifeEvent], subject: Subject) -> Iterator[str]:
-    """Yield the ids of the subject's objects, or of the node, in the order of their events."""
+    """Yield the ids of the subject's objects, or of the node, in the order of the events."""
     if subject.kind == "node":
         yield from dict.fromkeys(event.node_id for event in events if event.node_id)
         return
@@ -355,7 +355,7 @@ def list_repairs(
 
 
 def _merge_repair(repairs: list[ExplainedRepair], observed: ExplainedRepair) -> None:
-    """Add what a platform or a record says about a repair to the repair that a run requested.
+    """Add the facts of a platform or record about a repair to the repair requested by a run.
 
     The latest repair of the node with the same id, or without any id yet, is that repair. A repair
     that no run requested is added.
@@ -437,7 +437,7 @@ def compute_costs(
 def _price_object(
     stored: StoredObject, key: ObjectKey, book: PriceBook, share_of: Collection[str] | None
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the cost of an hour by currency, of some nodes only if asked, and what is unknown."""
+    """Return the hourly cost by currency, of some nodes only if asked, and the unknown costs."""
     usage = price_usage(compute_current_usage(stored.entry), book)
     if usage is None or not usage.expenses:
         return {}, []

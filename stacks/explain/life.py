@@ -67,13 +67,13 @@ class _EventCollector:
     settled: dict[str, int] = field(default_factory=dict)
 
     def find_unsettled_runs(self, urn: str) -> tuple[int, ...]:
-        """Return the runs that may have left a change of the resource half done, in order."""
+        """Return the runs which may have left a change of the resource half done, in order."""
         candidates = {*self.interrupted, *self.failed.get(urn, ())}
         settled = self.settled.get(urn, 0)
         return tuple(sorted(number for number in candidates if number > settled))
 
     def build_event(self, key: ObjectKey, found_by: RecordedRun | None) -> LifeEvent:
-        """Return the event of a difference that run `found_by` has found done; None is now.
+        """Return the event of a difference found done by the run `found_by`; None is now.
 
         The last unsettled run has done it, or one of those before; without any, nobody known.
         """
@@ -83,7 +83,7 @@ class _EventCollector:
 
 
 def derive_events(runs: Sequence[RecordedRun], present: Objects) -> list[LifeEvent]:
-    """Return everything that happened to the objects of a stack, the oldest event first.
+    """Return all events of the objects of a stack, the oldest first.
 
     Args:
         runs: all runs of the history, the oldest first.
@@ -154,7 +154,7 @@ class _LoggedRun:
         ]
 
     def _list_unseen_creates(self, steps: Sequence[LifeEvent]) -> Iterator[LifeEvent]:
-        """Yield the creates by a killed run of objects that this run has deleted.
+        """Yield the creates by a killed run of objects deleted by this run.
 
         No copy of the state has such an object.
         """
@@ -177,7 +177,7 @@ class _LoggedRun:
         return self.run.entry.result == "succeeded" and is_complete and not is_limited
 
     def _read_line(self, line: LogLine) -> Iterator[LifeEvent]:
-        """Yield the event of a step that has ended, and those of the nodes that it changed."""
+        """Yield the event of an ended step, and the events of the changed nodes."""
         action = _find_action(line)
         if action is None:
             return
@@ -198,7 +198,7 @@ class _LoggedRun:
                 yield event.model_copy(update=identity)
 
     def _find_begun_by(self, urn: str, action: LifeAction) -> tuple[int, ...]:
-        """Return the earlier runs that may have begun what this run has done.
+        """Return the earlier runs which may have begun the action of this run.
 
         A create was begun before only if the run found a record of it.
         """
@@ -213,10 +213,11 @@ class _LoggedRun:
     def _build_difference_event(
         self, key: ObjectKey, resource_steps: Sequence[LifeEvent]
     ) -> LifeEvent:
-        """Return the event of a difference that no step explains: whose it is, and when.
+        """Return the event of a difference without a step: who has made the change, and when.
 
-        A failed step may have changed the object as well. Without any step of the resource, an
-        earlier run has changed it: this run has recovered it from the journal or from a record.
+        whose it is, and when. A failed step may have changed the object as well. Without any step
+        of the resource, an earlier run has changed it: this run has recovered it from the journal
+        or from a record.
         """
         own_steps = [event for event in resource_steps if not event.node]
         if not own_steps:
@@ -234,7 +235,7 @@ class _LoggedRun:
         return own_steps[-1].model_copy(update={**identity, "begun_by": begun_by})
 
     def _is_logged(self, event: LifeEvent, known: Collection[tuple[str, str, str]]) -> bool:
-        """Return True if a step of the run has the event, or says the same in other words."""
+        """Return True if a step of the run has the event, or an equivalent event."""
         if event.action in ("changed", "read") and not event.node:
             return True
         if event.action == "created":
@@ -245,13 +246,13 @@ class _LoggedRun:
 
 
 def _build_event(key: ObjectKey, run: RecordedRun | None) -> LifeEvent:
-    """Return an event that a run records, done by nobody yet; None is the present state."""
+    """Return an event recorded in a run, as yet without an author; None is the present state."""
     time = format_time(run.moment) if run else ""
     return LifeEvent(time=time, action="changed", urn=key[0], id=key[1])
 
 
 def _find_action(line: LogLine) -> LifeAction | None:
-    """Return what a line of a log says about its object, or None for another line."""
+    """Return the action a line of a log records of an object, or None for another line."""
     if line.event == "failed":
         return "failed"
     if line.event != "done":
@@ -267,7 +268,7 @@ def _guess_id(
     before: Mapping[ObjectKey, StoredObject],
     after: Mapping[ObjectKey, StoredObject],
 ) -> str:
-    """Return the id of a step's object from the states around it, for a log without ids.
+    """Return the id of a step's object from the states before and after, for a log without ids.
 
     Empty if neither state decides.
     """
@@ -283,7 +284,7 @@ def _guess_id(
 
 
 def _explain_change(change: ResourceChange | None, action: LifeAction) -> dict[str, object]:
-    """Return reason and changed properties of a step, by the plan of its run."""
+    """Return reason and changed properties of a step, by the plan of the run."""
     if change is None:
         return {}
     property_changes = select_visible_changes(change) if action in ("changed", "failed") else ()
@@ -307,7 +308,7 @@ def _format_property(change: PropertyChange) -> str:
 def _list_keys(
     before: Mapping[ObjectKey, StoredObject], after: Mapping[ObjectKey, StoredObject]
 ) -> list[ObjectKey]:
-    """Return the keys of both states, those of ended objects first."""
+    """Return the keys of both states, the keys of ended objects first."""
     return [*(key for key in before if key not in after), *after]
 
 

@@ -73,7 +73,7 @@ class RecordedRun:
 
     @property
     def moment(self) -> float:
-        """Return when the run ended, or began if its end is not recorded, in Unix seconds."""
+        """Return when the run ended, or began if the end is not recorded, in Unix seconds."""
         return float(self.entry.end_time or self.entry.start_time)
 
 
@@ -87,7 +87,7 @@ def read_recorded_runs(history: RunHistory) -> list[RecordedRun]:
 
 
 def _read_run(history: RunHistory, name: str, number: int, reader: "_StateReader") -> RecordedRun:
-    """Return one run; a file that cannot be read counts as missing."""
+    """Return one run; an unreadable file counts as missing."""
     problems: list[str] = []
     try:
         entry = history.read_entry(name)
@@ -129,7 +129,7 @@ class _StateReader:
 
 
 def build_stored_object(entry: ResourceState) -> StoredObject:
-    """Return an entry of a state with its nodes, if it is one of gpuform's own kinds."""
+    """Return an entry of a state, with nodes for one of gpuform's own kinds."""
     return StoredObject(entry, list_entry_nodes(entry) if is_own(entry.type) else ())
 
 
@@ -141,7 +141,7 @@ def list_stored_objects(entries: list[ResourceState]) -> dict[ObjectKey, StoredO
 
 
 def _is_object(entry: ResourceState) -> bool:
-    """Return False for the stack, providers, and objects that were deleted for a replacement."""
+    """Return False for the stack, for providers, and for objects deleted for a replacement."""
     return not is_noise(entry.type) and not entry.pending_replacement
 
 
@@ -150,7 +150,7 @@ _MERGED: Final = re.compile(r"^Merge pull request #(\d+) |\(#(\d+)\)$|\(!(\d+)\)
 
 
 def describe_run(run: RecordedRun) -> ExplainedRun:
-    """Return who ran a run, from where and with which plan, as far as its files say so."""
+    """Return who ran a run, from where and with which plan, as far as recorded."""
     entry, get = run.entry, run.entry.environment.get
     log = run.log
     return ExplainedRun(
@@ -185,14 +185,17 @@ def format_time(moment: float) -> str:
 
 
 def _describe_engine(environment: Mapping[str, str]) -> str:
-    """Return the program that ran: the Pulumi CLI records its own version, and not gpuform's."""
+    """Return the program of the run: the Pulumi CLI records its own version, and not gpuform's.
+
+    the Pulumi CLI records its own version, and not gpuform's.
+    """
     if version := environment.get("gpuform.version"):
         return f"gpuform {version}"
     return f"Pulumi CLI {environment.get('pulumi.version', '')}".strip()
 
 
 def _find_merged(message: str) -> str:
-    """Return the number of the pull request that a commit's title names, or "" without one."""
+    """Return the number of the pull request in a commit's title, or "" without a number."""
     match = _MERGED.search(message.partition("\n")[0])
     return next(filter(None, match.groups()), "") if match else ""
 

@@ -46,7 +46,7 @@ def find_weakened_gates(base: Sequence[Gate], changed: Sequence[Gate]) -> Iterat
 
 
 def _find_weakenings(gate: Gate, other: Gate) -> Iterator[str]:
-    """Yield how `other` is weaker than `gate`, which has the same name."""
+    """Yield how `other` is weaker than the equally named `gate`."""
     if gate.rule != other.rule:
         yield f"checks {other.rule} instead of {gate.rule}"
     elif gate.value != other.value and not _is_stricter(gate.rule, gate.value, other.value):
@@ -75,7 +75,7 @@ def _has_more(value: Any, other: Any) -> bool:
 
 
 def _costs_less(value: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return True if `other` is a lower amount in the same currency."""
+    """Return True if `other` is a lower amount of equal currency."""
     return bool(value["currency"] == other["currency"] and other["amount"] <= value["amount"])
 
 
@@ -109,7 +109,7 @@ _STRICTER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 def _is_stricter(rule: str, value: Any, other: Any) -> bool:
-    """Return True if the rule with `other` stops every plan that it stops with `value`."""
+    """Return True if the rule with `other` stops every plan stopped with `value`."""
     compare = _STRICTER.get(rule)
     return compare is not None and compare(value, other)
 
@@ -150,7 +150,7 @@ class ProjectGates:
 
 @contextmanager
 def open_project_gates(project: Project, revision: str | None = None) -> Iterator[ProjectGates]:
-    """Yield the gates of the project's folder, or those of a git revision.
+    """Yield the gates of the project's folder, or of a git revision.
 
     The files of the revision exist while the context is open.
 
@@ -217,7 +217,7 @@ def open_stacks_gates(
 
 
 def _find_removed_stacks(base_file: Path, own_file: Path | None) -> Iterator[str]:
-    """Yield a text for each entry of stacks that the changed file does not have any more.
+    """Yield a message for each entry of stacks missing in the changed file.
 
     The gates over all stacks would not count its GPUs and its cost.
     """
@@ -297,7 +297,7 @@ class _RevisionFiles:
         return self.prefix if is_there else None
 
     def find_stacks_folder(self) -> str | None:
-        """Return the nearest folder upwards that has a stacks.yaml, or None."""
+        """Return the nearest folder upwards with a stacks.yaml, or None."""
         folders = [self.prefix, *(folder.as_posix() for folder in Path(self.prefix).parents)]
         return next(
             (folder for folder in folders if self._list_names("--", _join(folder, STACKS_FILE))),
@@ -340,7 +340,7 @@ class _RevisionFiles:
         return [os.fsdecode(name) for name in listed.split(b"\0") if name]
 
     def _read_project_name(self, folder: str) -> str | None:
-        """Return the name in the folder's Pulumi.yaml; None without one, or if it is not YAML."""
+        """Return the name in the folder's Pulumi.yaml; None without a file or for other content."""
         for name in self._list_names("--", *(_join(folder, file) for file in _PROJECT_FILES)):
             yaml_source = _run_git(
                 self.root, self.revision, "cat-file", "blob", f"{self.commit}:{name}"
@@ -415,7 +415,7 @@ def _find_changed_rules(
 
 
 def _list_imported_files(folder: Path, module_name: str) -> list[str]:
-    """Return the paths of a module's file or package, and of the files that it imports.
+    """Return the paths of a module's file or package, and of the imported files.
 
     The paths are relative to `folder`, and files elsewhere are left out. Imports by a computed name
     are not found.
@@ -442,7 +442,7 @@ def _find_changed_prices(gates: Sequence[Gate], base: Path, own: Path) -> Iterat
 
 
 def _read_files(path: Path) -> dict[str, bytes]:
-    """Return the contents of a file, or of all source files below a folder; empty without it."""
+    """Return the contents of a file, or of all source files below a folder; empty if missing."""
     if path.is_dir():
         files = [file for file in path.rglob("*") if file.suffix in {".py", ".rego"}]
         return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}

@@ -101,7 +101,7 @@ class GateEvaluator:
         )
 
     def _mark_ended_waiver(self, waiver: Waiver | None) -> Waiver | None:
-        """Return the waiver with `is_over` set if its last day has passed."""
+        """Return the waiver, with `is_over` set after the waiver's last day."""
         if waiver is None or self.today <= date.fromisoformat(waiver.until):
             return waiver
         return waiver.model_copy(update={"is_over": True})
@@ -204,7 +204,7 @@ def evaluate_gates(
     environ: Mapping[str, str],
     gates_from: str | None = None,
 ) -> list[Plan]:
-    """Return the plans with the results of their gates.
+    """Return the plans with the results of the gates.
 
     The gates are read from `file`, or from the git revision `gates_from`. Without both, a plan
     keeps the results that it has. A plan without results is then evaluated by the gates of the
@@ -226,7 +226,7 @@ def evaluate_gates(
 def _evaluate_base_gates(
     plans: Sequence[Plan], revision: str, allowed: frozenset[str]
 ) -> list[Plan]:
-    """Evaluate the gates that this folder's project has at a git revision.
+    """Evaluate the gates of this folder's project at a git revision.
 
     Raises:
         EngineError: a plan is of another project, or git cannot show the revision.
@@ -305,7 +305,7 @@ def find_rego_problems(plan: Plan, policies: str, project: Path) -> Iterator[str
 
 
 def _exists(path: Path) -> bool:
-    """Return whether a path exists; False for a text that cannot be the path of a file."""
+    """Return whether a path exists; False for a text which cannot be a path."""
     try:
         return path.exists()
     except OSError:
@@ -349,7 +349,7 @@ def _run_opa(program: str, plan: Plan, policies: str, path: Path) -> Iterator[st
 
 
 def _read_denials(policies: str, result: Sequence[Any]) -> Iterator[str]:
-    """Yield the messages in the answer's value of `deny`; one finding if there is no such set."""
+    """Yield the messages in the answer's value of `deny`; one finding without such a set."""
     try:
         denials = result[0]["expressions"][0]["value"]
     # An answer without a result means that the query is undefined.
@@ -364,7 +364,7 @@ def _read_denials(policies: str, result: Sequence[Any]) -> Iterator[str]:
 
 
 def _describe_failure(errors: Sequence[Any], stderr: bytes) -> str:
-    """Return the first errors of an answer with their positions, or the last line of stderr."""
+    """Return the first errors of an answer with positions, or the last line of stderr."""
     texts = []
     for error in errors[:_MAX_ERRORS]:
         location = error.get("location") or {}

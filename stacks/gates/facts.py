@@ -79,7 +79,7 @@ def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...
 def find_uncertified(
     proofs: Sequence[CertificationCheck] | None, patterns: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each resource with nodes that are not certified.
+    """Yield a finding for each resource with uncertified nodes.
 
     `patterns` select resources by name or URN; empty selects all. None as `proofs` means that the
     certifications were not checked, as in any plan but that of a preview: then this is the only
@@ -384,7 +384,7 @@ def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> 
 
 
 def _is_measurable(change: ResourceChange) -> bool:
-    """Return True if the change removes capacity and no scheduler has reported its jobs."""
+    """Return True if the change removes capacity without a scheduler's report of the jobs."""
     return change.leaving is None and is_capacity_removed(change)
 
 

@@ -94,7 +94,7 @@ def check_stacks_gates(stacks_file: Path, problems: Diagnostics) -> None:
 def _read_checked_stacks_gates(
     stacks_file: Path, file_label: str, problems: Diagnostics
 ) -> tuple[MappingNode, Mapping[str, Any]]:
-    """Return the tree and values of stacks.yaml, with all problems of its gates added."""
+    """Return the tree and values of stacks.yaml, and add all problems of the gates there."""
     # `read_checked` stops at any problem, also at those of other files.
     own = Diagnostics()
     root, values = read_checked(stacks_file, file_label, StacksInputs, own)
@@ -107,7 +107,7 @@ def _read_checked_stacks_gates(
 def _read_checked_gates(
     path: Path, file_label: str, problems: Diagnostics
 ) -> tuple[MappingNode, Mapping[str, Any]]:
-    """Return the tree and values of a file of gates, with all its problems added."""
+    """Return the tree and values of a file of gates, and add all problems of the file."""
     # `read_checked` stops at any problem, also at those of other files.
     own = Diagnostics()
     root, values = read_checked(path, file_label, GatesInputs, own)
@@ -144,7 +144,7 @@ def _reject_mixed_currencies(
 
 
 def _find_price_currency(path: Path) -> tuple[str, str] | None:
-    """Return the price book's currency and a phrase with its position, or None.
+    """Return the price book's currency and a phrase with the position, or None.
 
     None stands for a missing or invalid price book.
     """
@@ -160,7 +160,7 @@ def _find_price_currency(path: Path) -> tuple[str, str] | None:
 
 
 def _build_gates(root: MappingNode, values: Mapping[str, Any]) -> list[Gate]:
-    """Build the gates of a checked file, each with its waiver."""
+    """Build the gates of a checked file, each with any waiver."""
     waivers = {
         waiver["gate"]: Waiver(**{name: waiver[name] for name in ("until", "by", "reason")})
         for waiver in values.get("waive") or ()

@@ -155,7 +155,7 @@ def _list_billings(usage: ResourceUsage) -> set[Billing]:
 
 
 def _is_paid(expense: Expense) -> bool:
-    """Return True for an expense for GPUs whose amount is not 0, also if it is unknown."""
+    """Return True for an expense for GPUs with an amount other than 0, or unknown."""
     return expense.what != "storage" and expense.amount != 0
 
 
@@ -276,7 +276,7 @@ def find_protected_deletions(
 def find_missing_expiry(
     plan: Plan, changes: Sequence[ResourceChange], _true: bool
 ) -> Iterator[str]:
-    """Yield a finding for each resource that never ends, or whose end is unknown.
+    """Yield a finding for each resource without an end, or with an unknown end.
 
     Kinds that cannot end by themselves pass, and so do unchanged resources.
     """
@@ -304,7 +304,7 @@ def find_excess_repairs(plan: Plan, changes: Sequence[ResourceChange], most: int
 def find_rehearsed_losses(
     plan: Plan, changes: Sequence[ResourceChange], limits: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield a finding for each limit that a rehearsed hazard exceeds, with the worst hazard.
+    """Yield a finding for each limit exceeded by a rehearsed hazard, with the worst hazard.
 
     Yield one if the plan was not rehearsed, the emulator plans something else, or the run fails
     without any hazard. Only plans of an update with changes count.
@@ -423,7 +423,7 @@ def _list_declared(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, Res
 
 
 def _format_unknown(name: str, what: str) -> str:
-    """Format the finding that the property `what` of the resource is known only after apply."""
+    """Format the finding about the property `what` of a resource, known only after apply."""
     return f"{name}: {what}: known only after apply"
 
 

@@ -176,7 +176,7 @@ def _has_alias(sources: Sequence[SourceFile], section: str, name: str, earlier_n
 
 
 def _shared_options_error(section: str, name: str) -> RenameRefused:
-    """Build the refusal of a rename whose entry shares its options with other entries."""
+    """Build the refusal of a rename for an entry with options shared by other entries."""
     return RenameRefused(
         f"{section}.{name} shares its options with other entries",
         hint="write the options in the entry itself before you rename it",

@@ -194,7 +194,7 @@ class Cursor:
 
     @classmethod
     def locate(cls, lines: Sequence[str], line: int, column: int) -> "Cursor":
-        """Return what can be written at a line and column, and the keys that lead there."""
+        """Return the kind of text possible at a line and column, and the path of keys there."""
         line_text = lines[line] if line < len(lines) else ""
         # Only what is before the cursor counts: the rest is not typed over yet.
         before = line_text[:column]
@@ -240,7 +240,7 @@ def _is_in_comment(text: str) -> bool:
 
 
 def _get_open_quote(text: str) -> str:
-    """Return the quote that is open at the end of the text, or an empty text."""
+    """Return the quote still open at the end of the text, or an empty text."""
     quote = ""
     for character in text:
         if character in "\"'" and quote in ("", character):
@@ -298,7 +298,7 @@ def _find_outer_keys(lines: Sequence[str], line: int, indent: int) -> tuple[str,
 
 
 def _find_sibling_keys(lines: Sequence[str], line: int, indent: int) -> tuple[str, ...]:
-    """Return the keys of the same mapping, above and below the line."""
+    """Return the keys of the mapping around the line, above and below the line."""
     sibling_keys: list[str] = []
     for numbers in (range(line - 1, -1, -1), range(line + 1, len(lines))):
         for number in numbers:

@@ -100,7 +100,7 @@ def _require_free_name(name: str, entry: NamedEntry, sources: Sequence[SourceFil
 
 
 def _require_readable(source: SourceFile) -> None:
-    """Raise RenameRefused if the file has a problem, so that its names are unknown."""
+    """Raise RenameRefused if the file has a problem, because names are unknown then."""
     problem = next(iter(source.problems), None)
     if problem is not None:
         raise RenameRefused(
@@ -141,7 +141,7 @@ def _build_reference_edit(
 def _require_same_references(
     sources: Sequence[SourceFile], edits: Iterable[SourceEdit], entry: NamedEntry, new_name: str
 ) -> None:
-    """Raise RenameRefused unless the edited files have the same references, with the new name."""
+    """Raise RenameRefused unless the edited files have equal references, with the new name."""
     edits_by_file = group_edits_by_file(edits)
     for source in sources:
         edited_text = apply_edits(source.text, edits_by_file.get(source.path, ()))

@@ -113,7 +113,7 @@ class EditorSession:
     def locate(
         self, uri: str, client_position: types.Position
     ) -> tuple[TopologyText | None, int, int]:
-        """Return the topology, if it is one, with line and column of a position in characters."""
+        """Return the topology, or None, with line and column of a position in characters."""
         document = self._open_documents.get(uri)
         codec = self._server.workspace.position_codec
         lines = _split_lines("" if document is None else document.source)
@@ -225,7 +225,7 @@ class EditorSession:
 
 
 def serve() -> None:
-    """Serve one client until it disconnects."""
+    """Serve one client until the client disconnects."""
     make_server().start_io()
 
 
@@ -241,7 +241,7 @@ def make_server() -> LanguageServer:
 
 
 def _add_diagnostics(server: LanguageServer, session: EditorSession) -> None:
-    """Check files when they are opened, changed, saved or closed, and watch other files."""
+    """Check files after each open, change, save or close, and watch other files."""
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     async def handle_open(parameters: types.DidOpenTextDocumentParams) -> None:
@@ -353,7 +353,7 @@ def _add_navigation(server: LanguageServer, session: EditorSession) -> None:
 
 
 def _add_rename(server: LanguageServer, session: EditorSession) -> None:
-    """Answer requests for renames; a refused one shows its reason to the user."""
+    """Answer requests for renames; the user sees the reason of a refusal."""
 
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepare_rename(parameters: types.PrepareRenameParams) -> types.Range | None:

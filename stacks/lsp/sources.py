@@ -222,7 +222,7 @@ class _SourceReader:
         self.namespaces: list[list[SourceFile]] = []
 
     def has_read(self, path: Path) -> bool:
-        """Return True if a file is part of a namespace that was read already."""
+        """Return True if a file is part of a namespace already read."""
         return any(
             source.path == path.resolve() for namespace in self.namespaces for source in namespace
         )
@@ -241,7 +241,7 @@ class _SourceReader:
                     self.read(module_path)
 
     def _read_with_included(self, path: Path, known_paths: set[Path]) -> Iterator[SourceFile]:
-        """Yield a file and the files that it includes by path, except for `known_paths`."""
+        """Yield a file and the files included there by path, except for `known_paths`."""
         path = path.resolve()
         text = self._texts.get(path)
         # A new file may be open in the editor and not be on disk yet.

@@ -98,7 +98,7 @@ class TopologyText:
 
     @cached_property
     def module_paths(self) -> dict[str, Path]:
-        """Return the files of the modules that this file itself includes, by the modules' names."""
+        """Return the files of the modules included by this file itself, by the modules' names."""
         pairs = (
             (inclusion.get("name"), inclusion.get("file"))
             for source in self._own_sources
@@ -112,7 +112,7 @@ class TopologyText:
 
     @cached_property
     def _shared_sources(self) -> Sequence[SourceFile]:
-        """Return the files that share their names with this one, and this one itself."""
+        """Return the files sharing one namespace with this file, and this file."""
         return self.sources.list_sharing(self.path)
 
     @property
@@ -342,7 +342,7 @@ class TopologyText:
         return node.text if isinstance(node, ScalarNode) else None
 
     def _find_word(self, line: int, column: int, pattern: str) -> re.Match[str] | None:
-        """Return the word under the cursor or right before it, or None."""
+        """Return the word under or right before the cursor, or None."""
         line_text = self.outline.lines[line] if line < len(self.outline.lines) else ""
         words = re.finditer(pattern, line_text)
         return next((word for word in words if word.start() <= column <= word.end()), None)

@@ -90,7 +90,7 @@ class TimeTable:
         return due if self.approved.get(entry.urn) is (due.inputs is None) else None
 
     def _find_due_by_idleness(self, entry: ResourceState) -> DueChange | None:
-        """Return the change that stops an idle resource; None for one in use or of unknown use."""
+        """Return the change to stop an idle resource; None for one in use or of unknown use."""
         lifecycle = find_lifecycle(entry.type)
         power = lifecycle.power if lifecycle else None
         verdict = self.idle(entry) if power else None
@@ -123,7 +123,7 @@ class TimeTable:
 def find_start(
     entry: ResourceState, outputs: PropertyMap, now: float, *, is_emulated: bool
 ) -> float | None:
-    """Return when the object of an entry was created, in Unix seconds; None if it is unknown.
+    """Return when the object of an entry was created, in Unix seconds; None if unknown.
 
     Args:
         entry: the resource in the state.
@@ -141,7 +141,7 @@ def find_start(
 
 
 def is_end_unknown(entry: ResourceState, now: float, *, is_emulated: bool = False) -> bool:
-    """Return True if the entry has a `ttl`, but its creation time is unknown.
+    """Return True if the entry has a `ttl` but no known creation time.
 
     Then nobody knows when the `ttl` ends. `now` and `is_emulated` are as for `find_start`.
     """
@@ -157,7 +157,7 @@ def _find_due_by_hours(
     observed: Mapping[str, Any],
     now: float,
 ) -> DueChange | None:
-    """Return the change that stops a resource outside of its running hours, or starts it inside.
+    """Return the change to stop a resource outside of running hours, or to start it inside.
 
     Returns None for a resource without running hours, and for one that was stopped outside of
     gpuform, unless the run has the permission to start it. A resource that is already stopped or
@@ -275,7 +275,7 @@ class ExpiredResources:
             self._write({key: entry for key, entry in self._entries.items() if key not in keys})
 
     def _read(self) -> Mapping[str, dict[str, Any]]:
-        """Read the record of expired resources, once; empty if it is missing or damaged."""
+        """Read the record of expired resources, once; empty if missing or damaged."""
         if self._entries is None:
             stack = self.stack
             data = stack.backend.read_own(stack.project.name, stack.name, RECORD_KIND)
@@ -307,7 +307,7 @@ _CHANGING: Final = frozenset({Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELETE, Op.IM
 def list_agenda(
     entries: Iterable[ResourceState], now: float, *, is_emulated: bool, stack: str = ""
 ) -> list[AgendaEntry]:
-    """Return the calendar of the entries of a state, what is due next first.
+    """Return the calendar of the entries of a state, the next date first.
 
     Args:
         entries: the entries of the state, with the last observed outputs.
@@ -331,7 +331,7 @@ def sort_agenda(lines: Iterable[AgendaEntry]) -> list[AgendaEntry]:
 def list_agenda_notices(
     steps: Iterable[Step], now: float, *, is_emulated: bool
 ) -> Iterator[Notice]:
-    """Yield a notice for each line that the steps of a plan add to the calendar or remove from it.
+    """Yield a notice for each line a plan's steps add to the calendar or remove from it.
 
     `now` and `is_emulated` are as for `list_agenda`.
     """
@@ -356,7 +356,7 @@ def list_agenda_notices(
 def _build_notices(
     verb: str, lines: Sequence[AgendaEntry], others: Sequence[AgendaEntry]
 ) -> Iterator[Notice]:
-    """Yield a notice for each line that is not one of the others."""
+    """Yield a notice for each line missing in `others`."""
     for line in lines:
         if line not in others:
             message = f"{verb}: {format_line(line)}"
@@ -365,7 +365,10 @@ def _build_notices(
 
 
 def format_line(line: AgendaEntry) -> str:
-    """Return what a line is, and when: `expires at 2026-12-31T00:00:00Z`."""
+    """Return text and time of a line: `expires at 2026-12-31T00:00:00Z`.
+
+    `expires at 2026-12-31T00:00:00Z`.
+    """
     if line.hours is not None:
         return line.text
     times = [f"from {line.start}" if line.start else "", f"until {line.end}" if line.end else ""]
@@ -381,7 +384,7 @@ def _list_planned_lines(
     *,
     is_emulated: bool,
 ) -> list[AgendaEntry]:
-    """Return the declared lines of an entry; what is only observed is no change of a plan."""
+    """Return the declared lines of an entry; an observation alone is no change of a plan."""
     if entry is None:
         return []
     lines = _list_entry_lines(entry, observed, now, is_emulated=is_emulated)
@@ -391,7 +394,7 @@ def _list_planned_lines(
 def _list_entry_lines(
     entry: ResourceState, observed: PropertyMap, now: float, *, is_emulated: bool
 ) -> Iterator[AgendaEntry]:
-    """Yield the lines of an entry; none for one that is only looked up, or waits for deletion."""
+    """Yield the lines of an entry; none for an object only looked up, or due for deletion."""
     lifecycle = find_lifecycle(entry.type)
     is_old = entry.delete or entry.pending_replacement
     if lifecycle is None or not entry.custom or entry.external or is_old:
@@ -443,7 +446,7 @@ def _list_running_hours(values: Mapping[str, Any], now: float) -> Iterator[Agend
 
 
 def _list_stale_certification(outputs: Mapping[str, Any]) -> Iterator[AgendaEntry]:
-    """Yield a line for nodes that the evidence of a certification does not cover any more."""
+    """Yield a line for the nodes no longer covered by the evidence of a certification."""
     gaps = outputs.get("gaps")
     nodes = [str(gap.get("node")) for gap in gaps or () if isinstance(gap, Mapping)]
     if nodes:

@@ -56,7 +56,7 @@ _OBSERVED = (Op.REFRESH, Op.IMPORT, Op.READ, Op.READ_REPLACEMENT)
 def list_step_notices(
     steps: Sequence[Step], now: float, *, is_emulated: bool = False
 ) -> tuple[Notice, ...]:
-    """Return what users should know about the resources that a run keeps or replaces.
+    """Return the notices to users about the resources a run keeps or replaces.
 
     Args:
         steps: all steps of the run.
@@ -79,7 +79,7 @@ def list_entry_notices(
     *,
     is_emulated: bool = False,
 ) -> tuple[Notice, ...]:
-    """Return what users should know about the resources of a state, from their outputs.
+    """Return the notices to users about the resources of a state, from the outputs.
 
     Notices are, for example, a coming expiry, a stopped node or an account without credit.
 
@@ -188,7 +188,7 @@ def _build_notices(
 
 
 def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
-    """Yield notices of the changes that the next run makes without a change of the declaration.
+    """Yield notices of the next run's changes which no changed declaration has caused.
 
     A plan lists these changes itself.
     """
@@ -203,7 +203,7 @@ def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
 
 
 def _list_replacement_notices(steps: Iterable[Step]) -> Iterator[Notice]:
-    """Yield a notice for each replacement that the resource's lifecycle describes."""
+    """Yield a notice for each replacement described by the resource's lifecycle."""
     for step in steps:
         new = step.new
         lifecycle = find_lifecycle(new.type) if step.op is Op.REPLACE and new is not None else None
@@ -227,7 +227,7 @@ class _ResourceCredit:
 
 
 def _list_credit_notices(resource_credits: Iterable[_ResourceCredit]) -> Iterator[Notice]:
-    """Yield the notices for each platform that has stopped something for lack of credit.
+    """Yield the notices for each platform with something stopped for lack of credit.
 
     The last notice of a platform says what stops or is deleted next.
     """
@@ -240,7 +240,7 @@ def _list_credit_notices(resource_credits: Iterable[_ResourceCredit]) -> Iterato
 
 
 def _list_account_notices(account_credits: list[_ResourceCredit]) -> Iterator[Notice]:
-    """Yield the credit notice of each resource, then one about what the platform stops next."""
+    """Yield the credit notice of each resource, then a notice of the platform's next stop."""
     for resource in account_credits:
         if resource.credit.text:
             yield Notice(

@@ -105,7 +105,7 @@ class CaseRunSpec:
 
 
 def run_case(spec: CaseRunSpec, on_plan: Callable[[Plan], None]) -> RunReport:
-    """Run the case with its events, and return the report, also of a run that fails.
+    """Run the case with all events, and return the report, also of a failed run.
 
     `on_plan` is called with the plan before anything is changed: a killed run returns no report.
     Replaces the platforms' and Pulumi's variables of this process's environment.
@@ -238,7 +238,7 @@ class CaseStack:
     def prepare(
         self, server: Server, emulator_ids: Mapping[str, str] = MappingProxyType({})
     ) -> SelectedStack:
-        """Create and return the stack, with its configuration, state and referenced stacks.
+        """Create and return the stack, with configuration, state and referenced stacks.
 
         With a state file, a preview finds the declared secrets before the objects are created.
         `emulator_ids` are those of objects that the emulator has already. Raises CaseError for an
@@ -400,7 +400,7 @@ class CaseStack:
             self._warnings.append(event.message)
 
     def _build_report(self, result: RunResult) -> RunReport:
-        """Build the report of a run, with secrets masked in its messages.
+        """Build the report of a run, with secrets masked in every message.
 
         Findings of gates and failed checks are among the errors.
         """
@@ -464,7 +464,7 @@ class CaseStack:
         )
 
     def _open_stack(self) -> Stack | None:
-        """Open the stack of the case, or return None if it does not exist."""
+        """Open the stack of the case, or return None for a missing stack."""
         if not self._workspace.backend.exists(self._project.name, self._name):
             return None
         return self._workspace.open(self._name, lambda: "")
@@ -491,7 +491,10 @@ class CaseStack:
 
 
 def _is_resource(resource: ResourceState) -> bool:
-    """Return True for a resource that cases can name: no old object, stack or provider."""
+    """Return True for a resource with a name for cases: no old object, stack or provider.
+
+    no old object, stack or provider.
+    """
     return not resource.delete and resource.type != STACK_TYPE and not is_provider(resource.type)
 
 

@@ -132,7 +132,7 @@ class Case:
 
     @property
     def expect(self) -> ExpectInputs:
-        """Return what the case expects; an empty expectation if the case has none."""
+        """Return the expectations of the case; empty if the case has none."""
         return self.inputs.expect or ExpectInputs()
 
     @property
@@ -169,7 +169,7 @@ class Case:
 
 
 def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
-    """Return the cases of test files and of projects named by their folders.
+    """Return the cases of test files, and of projects given as folders.
 
     Without `paths` the cases of the project in `folder` are returned.
 
@@ -189,7 +189,7 @@ def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
 
 
 def select_cases(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
-    """Return the cases with a pattern in their address, and all their predecessors.
+    """Return the cases with a pattern in the address, and all their predecessors.
 
     Without patterns all cases are returned. The order of `cases` is kept.
 
@@ -381,7 +381,7 @@ def _list_resource_names(group: InstanceGroup[Any], module: ModuleInstance | Non
 
 
 def get_address(type_: str, urn: str) -> str:
-    """Return SECTION.NAME of a resource, or NAME if its type has no section in topologies."""
+    """Return SECTION.NAME of a resource, or NAME for a type without a section in topologies."""
     kind = find_kind(type_)
     section = _SECTION_OF.get(kind[1]) if kind else None
     return f"{section}.{name_of(urn)}" if section else name_of(urn)

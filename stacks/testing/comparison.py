@@ -165,7 +165,7 @@ class _Comparison:
     def _compare_messages(
         self, field_name: str, expected_texts: Iterable[str], messages: Sequence[str]
     ) -> Iterator[UnmetExpectation]:
-        """Yield a finding for each expected text that no message contains; white space is ignored.
+        """Yield a finding for each expected text missing in all messages; white space is ignored.
 
         `field_name` is `error` or `warning`.
         """
@@ -210,7 +210,7 @@ class _Comparison:
     def _compare_properties(
         self, name: str, values: Mapping[str, Any]
     ) -> Iterator[UnmetExpectation]:
-        """Yield a finding for each property that is not planned with the expected value.
+        """Yield a finding for each property with another planned value than expected.
 
         Secret values, and values known only after apply, cannot be compared: each gives a finding.
         """
@@ -342,7 +342,7 @@ class _Comparison:
             )
 
     def _compare_duration(self, expected: DurationInputs) -> Iterator[UnmetExpectation]:
-        """Yield a finding for each expected bound, `at_least` or `at_most`, that the run broke."""
+        """Yield a finding for each expected bound, `at_least` or `at_most`, broken by the run."""
         duration_s = self.report.final_state.seconds
         for bound, bound_text in (("at_least", expected.at_least), ("at_most", expected.at_most)):
             if bound_text is None:
@@ -449,7 +449,10 @@ def format_duration(seconds: float) -> str:
 
 
 def _get_names(change: ResourceChange) -> tuple[str, str]:
-    """Return the resource's name in the program, and its address: SECTION.NAME, or NAME."""
+    """Return the resource's name in the program, and the address: SECTION.NAME, or NAME.
+
+    SECTION.NAME, or NAME.
+    """
     return change.name, get_address(change.type, change.urn)
 
 
@@ -480,7 +483,7 @@ def _get_property(output: OutputValue, path: str) -> OutputValue | None:
 
 
 def _describe_action(change: ResourceChange) -> str:
-    """Return the planned action for a message, with the properties that cause a replacement.
+    """Return the planned action for a message, with the properties behind a replacement.
 
     The action `same` is shown as `no change`.
     """

@@ -87,7 +87,7 @@ class CaseEvents:
 
     @property
     def pending(self) -> list[int]:
-        """Return the numbers of the events never applied; failed ones are not among them."""
+        """Return the numbers of the events never applied, without failed events."""
         return [number for number in range(len(self.events)) if number not in self._happened]
 
     @property
@@ -120,7 +120,7 @@ class CaseEvents:
         return response
 
     def _apply_once(self, number: int) -> None:
-        """Apply the event of this number, unless it was applied before.
+        """Apply the event with the number `number`, unless applied before.
 
         An event that cannot happen is added to `failed`; no EventError is raised.
         """
@@ -155,11 +155,11 @@ class CaseEvents:
         return getattr(self, f"_apply_{kind}")(getattr(event, kind))
 
     def _apply_kill(self, _is_kill: bool) -> None:
-        """Kill this process, in which the run and its emulator are; the call does not return."""
+        """Kill this process, which runs the stack and the emulator; the call does not return."""
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def _apply_stock_out(self, platform: str) -> None:
-        """Answer each later write to the platform that needs GPUs as out of capacity.
+        """Make the emulator answer each later request for GPUs of the platform as out of capacity.
 
         Raises EventError for an unknown platform.
         """
@@ -201,7 +201,7 @@ class CaseEvents:
         self._send_request("POST", path, {"ready": False})
 
     def _apply_proposal(self, inputs: ProposalInputs) -> None:
-        """Create Together's proposal to repair a node; fields that are not set are not sent.
+        """Create Together's proposal to repair a node; unset fields are not sent.
 
         Raises EventError if the emulator refuses the proposal.
         """
@@ -244,7 +244,7 @@ class CaseEvents:
             raise EventError(f"job {inputs.name} does not start: {reason} for it")
 
     def _apply_fault(self, rule: Mapping[str, Any]) -> Any:
-        """Add a fault rule to the emulator, and return the rule with its number.
+        """Add a fault rule to the emulator, and return the rule with the number of the rule.
 
         Raises EventError if the emulator refuses the rule.
         """
@@ -271,7 +271,7 @@ class CaseEvents:
         self._send_request(inputs.method, self._fill_in_ids(inputs.path), inputs.body)
 
     def _fill_in_ids(self, path: str) -> str:
-        """Return the path with each `{NAME}` replaced by the id of the object with that name.
+        """Return the path with each `{NAME}` replaced by the id of the object of this name.
 
         Raises EventError unless exactly one object has the name.
         """

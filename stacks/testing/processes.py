@@ -75,7 +75,7 @@ class ProcessRegistry:
             self._running.add(process)
 
     def wait_for(self, process: BaseProcess) -> int | None:
-        """Wait until the process ends, release its resources, and return the exit code.
+        """Wait until the process ends, release all resources, and return the exit code.
 
         No other process can start meanwhile: call it for a process that is ending.
         """
@@ -122,7 +122,7 @@ class SealedProcess:
         self.error = ""
 
     def handle_message(self, answer: Any) -> bool:
-        """Return True if the answer of the process is a message, and not its result."""
+        """Return True if the answer of the process is a message, rather than the result."""
         del answer
         return False
 
@@ -171,7 +171,7 @@ class SealedProcess:
         return last_answer
 
     def read_output(self) -> str:
-        """Return a newline and what the process printed; "" for no output or an unreadable file."""
+        """Return a newline and the output of the process; "" without output or a readable file."""
         try:
             output = (self._spec.folder / _OUTPUT_FILE).read_text(
                 encoding="utf-8", errors="replace"
@@ -187,7 +187,7 @@ class CaseProcess(SealedProcess):
     _plan: Plan | None = None
 
     def handle_message(self, answer: Any) -> bool:
-        """Keep the plan that the run has sent before it changed anything."""
+        """Store the plan sent by the run before the first change."""
         if isinstance(answer, Plan):
             self._plan = answer
         return isinstance(answer, Plan)
@@ -217,7 +217,7 @@ class CaseProcess(SealedProcess):
 
 
 def kill_with_children(process: BaseProcess) -> None:
-    """Kill the process, with its children once the process leads a group of its own."""
+    """Kill the process, with all children once the process leads a new group."""
     pid = process.pid
     if pid is None:
         return
@@ -448,7 +448,7 @@ def _create_error(action: str) -> AccessBlocked:
 
 
 def _to_text(value: Any) -> str:
-    """Return a value as text; for a list or tuple the first item, or "" if it is empty."""
+    """Return a value as text; for a list or tuple the first item, or "" if empty."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, Sequence) and not isinstance(value, str):

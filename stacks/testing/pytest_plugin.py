@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def gpuform_stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., "StackUnderTest"]:
-    """Return a function to create a stack under test on an emulator of its own.
+    """Return a function to create a stack under test on a new emulator.
 
     The function is called as `gpuform_stack(project, stack=, config=, secrets=, start=)`. `project`
     is a project's folder, relative to the test file; None means the project of the test file's

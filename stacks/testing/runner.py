@@ -161,7 +161,7 @@ class CaseRunner:
     def _run_case(
         self, case: Case, spec: CaseRunSpec, snapshots: Snapshots, started_at: float
     ) -> CaseResult:
-        """Run a case in a new process, and return its result with all findings.
+        """Run a case in a new process, and return the result with all findings.
 
         A run without report makes the case BROKEN; findings make it FAILED. With `update`, a run
         without other findings sets the snapshot. Raises RunsCancelled if all runs were cancelled.

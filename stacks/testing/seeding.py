@@ -179,7 +179,7 @@ class _Seeder:
         declared_inputs: Mapping[str, PropertyMap],
         emulator_ids: Mapping[str, str],
     ) -> "_Seeder":
-        """Return a seeder with the stack's configuration and its own empty records of creates."""
+        """Return a seeder with the stack's configuration and empty records of creates."""
         # Nobody resumes these creates: they all end before the run starts.
         intents = Intents(EphemeralRecords())
         program = stack.build_target().program

@@ -99,7 +99,7 @@ def get_snapshot_path(case: Case) -> Path:
 
 
 def list_unused_snapshots(cases: Iterable[Case]) -> list[Path]:
-    """Return the snapshots beside the files of `cases` without a case of their own.
+    """Return the snapshots beside the files of `cases` which belong to no case.
 
     The caller has read every case of these files: a snapshot of a case left out by a filter would
     count as unused. Files not written by `--update` are never returned, and neither are unreadable

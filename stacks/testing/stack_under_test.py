@@ -89,7 +89,7 @@ class Run:
 
     @property
     def resources(self) -> dict[str, dict[str, Any]]:
-        """Return the outputs of each resource in the state by its name, secrets included."""
+        """Return the outputs of each resource in the state by name, secrets included."""
         outputs_by_name = {
             resource.name: NamedValues(
                 f"output of {resource.name}:", {k: v.value for k, v in resource.outputs.items()}
@@ -190,7 +190,7 @@ class StackUnderTest:
         return self._run("repair", inputs)
 
     def _run(self, operation: str, inputs: Mapping[str, Any]) -> Run:
-        """Run an operation as a case in a process of its own, and return the run, failed or not.
+        """Run an operation as a case in a new process, and return the run, failed or not.
 
         `inputs` are merged over the stack's own (see `merge_defaults`). A run continues with the
         state and the emulator of the previous run; only the first run applies `start`.

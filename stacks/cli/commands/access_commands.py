@@ -229,7 +229,7 @@ def _render_credentials(credentials: "Sequence[Credential]") -> str:
 def _remove_contexts(
     files: "KubeconfigFiles", reached_stack: "ReachedStack", names: Sequence[str]
 ) -> "list[ContextChange]":
-    """Remove gpuform's contexts of this stack, or only those that `names` select.
+    """Remove gpuform's contexts of this stack, or only the contexts selected by `names`.
 
     A name is that of a context or of a cluster.
 
@@ -267,7 +267,7 @@ def _report_written(
     *,
     as_json: bool,
 ) -> None:
-    """Print each context with its file, or all of them as JSON."""
+    """Print each context with its file, or all contexts as JSON."""
     screen = reached_stack.session.screen
     if as_json:
         rows = [
@@ -402,7 +402,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
 
 
 def _remove_hosts(files: "SshFiles", screen: "Screen", *, install: bool) -> None:
-    """Delete the stack's SSH file, and with `install` also the line that includes it."""
+    """Delete the stack's SSH file, and with `install` also its line in the user's configuration."""
     was_deleted = files.delete()
     screen.print(f"{files.stack_file.path}: {'deleted' if was_deleted else 'not found'}")
     if install and files.uninstall():
@@ -435,7 +435,7 @@ def _build_document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, obje
 def _print_hosts(
     files: "SshFiles", hosts: "list[SshHost]", screen: "Screen", *, changed: bool, installed: bool
 ) -> None:
-    """Print how to reach each host, the file, and how to include the file if it is not yet.
+    """Print the command for each host, the file, and the line to include the file, if missing.
 
     Unreachable hosts are warnings.
     """

@@ -146,7 +146,7 @@ def _choose_output_file(out: str | None, form: str, *, force: bool) -> Path | No
 
 
 def _reject_existing_file(path: Path, other: Path | None = None, *, force: bool) -> None:
-    """Raise EngineError if a file to write exists without `force`, or is the same as another."""
+    """Raise EngineError if a file to write exists without `force`, or equals `other`."""
     if path == other:
         raise EngineError(
             f"{path} is also the file of a module; nothing was written",
@@ -448,7 +448,7 @@ def import_(**flags: Any) -> int:
 
 
 def _check_import_options(options: ImportOptions) -> None:
-    """Raise UsageError for missing options, or options of one object beside those of --all."""
+    """Raise UsageError for missing options, or options of one object together with --all."""
     object_names = (options.type_, options.name, options.id_)
     if options.everything:
         if any(object_names):

@@ -169,7 +169,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
 
 
 def _print_next_commands(session: Session, directory: Path) -> None:
-    """Print the commands that run a new project in a folder."""
+    """Print the commands to run a new project in a folder."""
     session.screen.print("\nNext:")
     if directory.resolve() != Path.cwd():
         session.screen.print(f"  cd {directory}")
@@ -186,7 +186,7 @@ def _print_next_commands(session: Session, directory: Path) -> None:
 
 
 def _print_templates(session: Session) -> None:
-    """Print each template with its description, and the commands to use them."""
+    """Print each template with a description, and the commands to create a project from one."""
     from gpuform.stacks.new_project import list_templates  # noqa: PLC0415 - the engine, not for help
 
     available_templates = list_templates()
@@ -320,7 +320,7 @@ def _build_workspace_scope(
 
 
 def _print_vendor_reason(session: Session, requirements: Requirements) -> None:
-    """Print why the jobs install a wheel in git, if nobody has asked for that."""
+    """Print why the jobs install a wheel from git, unless a person has asked for the wheel."""
     consequence = "the jobs install the wheel in git, and other packages without hashes"
     if requirements.remedy:
         session.screen.warn(f"warning: {requirements.vendor_reason}: {consequence}")
@@ -347,7 +347,7 @@ def _reject_settings(session: Session) -> None:
 
 
 def upgrade_ci_workflows(session: Session, directory: Path, *, vendor: bool | None) -> None:
-    """Change the workflows of a project to the running version, and print what happened.
+    """Upgrade the workflows of a project to the running version, and print the result by file.
 
     Raises:
         UpgradeConflict: edits and the new version change the same lines. The files are written,

@@ -204,7 +204,7 @@ def _rehearse_all(
 def _rehearse_planned_stacks(
     session: Session, planned: "list[PlannedStack]", options: "RehearsalOptions"
 ) -> "tuple[list[Rehearsal], bool]":
-    """Return one rehearsal of all stacks, or of each one where they cannot be played together.
+    """Return one rehearsal of all stacks, or of each stack if no common rehearsal is possible.
 
     Stacks that cannot be played are named on stderr. Also return whether there are none of these.
     """
@@ -231,7 +231,7 @@ def _rehearse_planned_stacks(
 def _make_plan(
     session: Session, selected: "SelectedStack", allow: tuple[str, ...], *, emulate: bool
 ) -> "Plan | None":
-    """Return the plan of a preview, or None with its errors on stderr if the preview fails."""
+    """Return the plan of a preview, or None, with errors on stderr, if the preview fails."""
     from gpuform.stacks.operations import automation  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.runs.options import RunOptions  # noqa: PLC0415 - as above
 
@@ -244,7 +244,7 @@ def _make_plan(
 
 
 def _print_rehearsals(session: Session, rehearsals: "list[Rehearsal]") -> None:
-    """Print rehearsals as text, with an empty line between two of them."""
+    """Print rehearsals as text, with an empty line between two rehearsals."""
     from gpuform.stacks.review.rehearsal_text import render_all_hazards  # noqa: PLC0415 - not for help
 
     blocks = ["\n".join(render_all_hazards(item, session.screen.paint)) for item in rehearsals]

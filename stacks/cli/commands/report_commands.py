@@ -114,7 +114,7 @@ def _require_icalendar(form: str) -> None:
 
 
 def _read_one_stack(session: Session, *, refresh: bool, emulate: bool) -> "StackStatus":
-    """Return the status of the selected stack, with its calendar."""
+    """Return the status of the selected stack, including the calendar."""
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
     from gpuform.stacks.review.multi_stack_status_text import StackStatus  # noqa: PLC0415
@@ -127,7 +127,7 @@ def _read_one_stack(session: Session, *, refresh: bool, emulate: bool) -> "Stack
 def _read_all_stacks(
     session: Session, filters: tuple[str, ...], *, refresh: bool, emulate: bool
 ) -> "Iterator[StackStatus]":
-    """Yield the status of each chosen stack, with its calendar, or why it could not be read."""
+    """Yield the status of each chosen stack, with its calendar, or the problem of reading."""
     from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import StatusQuery, read_stack_statuses  # noqa: PLC0415

@@ -206,7 +206,7 @@ def _read_section(page: Page, anchor: str) -> str:
 
 
 def _list_other_pages(command: str, word: str) -> str:
-    """Return lines about other pages named like the command, or like the word that was typed."""
+    """Return lines about other pages named like the command, or like the typed word."""
     page_names = list_page_names()
     others = {name for name in page_names if name.endswith((f"/{command}", f"/{word}"))}
     with contextlib.suppress(UnknownPage):

@@ -357,7 +357,7 @@ def migrate(url: str) -> None:
 
 
 def _describe_next_backend(session: Session, workspace: Workspace, url: str) -> str:
-    """Return the sentence that says how later commands find the new backend."""
+    """Return the sentence about how later commands find the new backend."""
     if session.environ.get("PULUMI_BACKEND_URL"):
         return f"Before the next command, set PULUMI_BACKEND_URL to {url}"
     if workspace.project.backend_url:

@@ -410,7 +410,7 @@ def _save_move(move_result: Move, source: _OpenStack, dest: _OpenStack) -> None:
 
 
 def _open_intents(stack: _OpenStack) -> Intents:
-    """Return the stack's records of creates that have begun, from the backend."""
+    """Return the stack's records of begun creates, from the backend."""
     return open_intents(stack.backend, _get_project_name(stack), stack.name)
 
 

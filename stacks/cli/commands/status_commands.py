@@ -417,7 +417,7 @@ def _read_selected_state(session: Session) -> tuple[str, list["ResourceState"]]:
 
 
 def _read_planned_state(session: Session, plan: "Plan") -> list["ResourceState"]:
-    """Return the planned stack's resources; none outside of its project or before its creation."""
+    """Return the planned stack's resources; none outside of the project or before its creation."""
     from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - not for help
 

@@ -121,7 +121,7 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
 
 
 def _list_tested_projects(session: Session) -> tuple[Path, ...]:
-    """Return the folders of the workspace's projects that have test files.
+    """Return the folders of the workspace's projects with test files.
 
     Raises:
         TestFilesError: no project has any.
@@ -177,7 +177,7 @@ def _is_continued_in_virtualenv(cases: Sequence["Case"]) -> bool:
 
 
 def _print_cases(session: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
-    """Print the names of the cases, without running them."""
+    """Print the names of the cases without a run."""
     if as_json:
         rows = [
             {"name": case.address, "file": str(case.file), "description": case.inputs.description}
@@ -258,7 +258,7 @@ def _render_result(result: "CaseResult", width: int, paint: Paint) -> Iterator[s
 
 
 def _describe_unused(path: Path, *, is_removed: bool) -> str:
-    """Return the sentence that no case uses a snapshot, which was removed or `--update` removes."""
+    """Return the sentence about a snapshot without a case, removed now or by `--update`."""
     from gpuform.stacks.topology.files import format_path  # noqa: PLC0415 - the engine, not for help
 
     removal = "removed" if is_removed else "`gpuform test --update` removes it"

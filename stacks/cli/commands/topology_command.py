@@ -143,7 +143,7 @@ def export_topology(  # noqa: PLR0913 - a flag each
 
 
 def _build_kubernetes(kubeconfig: str | None, context: str | None) -> "KubernetesInputs | None":
-    """Return the Kubernetes named by the flags, or None without these flags."""
+    """Return the Kubernetes named by the flags, or None without both flags."""
     from gpuform.schemas.policies.drain import KubernetesInputs  # noqa: PLC0415 - not for help
 
     if kubeconfig is None and context is None:
@@ -159,7 +159,7 @@ def _print_topology(
     *,
     as_json: bool,
 ) -> int:
-    """Print the topology, or write it to `output`; unknown facts are on stderr or in the JSON."""
+    """Print the topology, or write `output`; unknown facts are on stderr or in the JSON."""
     from gpuform.stacks.cli.terminal.screen import write_parts  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.topology_export import read_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.orphans_text import build_topology_document  # noqa: PLC0415 - as above
@@ -185,7 +185,7 @@ def _print_inventory(
     *,
     as_json: bool,
 ) -> int:
-    """Print the records of nodes, or write them to `output`, and return the exit code.
+    """Print the records of nodes, or write `output`, and return the exit code.
 
     FAILED if a resource could not be read with --refresh. The format JSON is its own document.
     """
@@ -263,6 +263,6 @@ def _summarize_written_changes(changes: "Sequence[Change]") -> str:
 
 
 def _print_unknown(session: Session, unknown: Sequence[str]) -> None:
-    """Print a note on stderr for each thing that could not be found out."""
+    """Print a note on stderr for each unknown fact."""
     for note in unknown:
         session.screen.warn(f"note: {escape_invisible(note)}")

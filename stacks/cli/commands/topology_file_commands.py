@@ -160,7 +160,7 @@ def _print_problems(
 
 
 def _summarize_topology(label: str, topology: "PlannedTopology") -> str:
-    """Return that the topology is valid, with the number of resources as far as known."""
+    """Return the message about a valid topology, with the number of resources as far as known."""
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
     summary = f"{label} is valid: {counted(len(topology.resources), 'resource')}"
@@ -318,7 +318,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def _build_diff(label: str, before: str, after: str) -> Iterator[str]:
-    """Yield the lines of a unified diff between a file and its formatted text."""
+    """Yield the lines of a unified diff between a file and the formatted text."""
     lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
     for line in difflib.unified_diff(*lines, fromfile=label, tofile=f"{label} (formatted)"):
         # As `diff` marks a last line without a line break.
@@ -370,7 +370,7 @@ def schema(output: Path | None, what: str, link: bool) -> None:
 
 
 def _link_schema() -> Path:
-    """Write the file by which editors find the topology schema, and return its path."""
+    """Write the file by which editors find the topology schema, and return the path."""
     from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - not for help
     from gpuform.stacks.new_project import link_schema  # noqa: PLC0415 - as above
 

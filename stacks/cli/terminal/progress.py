@@ -168,7 +168,7 @@ class LineProgress:
             self._closed.set()
 
     def _print_until_closed(self, interval_s: float) -> None:
-        """Check every `interval_s` real seconds for a line that is due, until `close`."""
+        """Check every `interval_s` real seconds for a due line, until `close`."""
         while not self._closed.wait(interval_s):
             self.print_if_due()
 
@@ -309,7 +309,7 @@ class LiveProgress:
         return grid
 
     def _end(self, event: StepDone | StepFailed) -> None:
-        """Remove the step's row; print its end if worth showing."""
+        """Remove the step's row; print the end of the step if worth showing."""
         with self._lock:
             row = self._rows.pop(event.step.number, None)
         if row is not None and is_worth_showing(event):

@@ -192,7 +192,7 @@ class Screen:
 
 
 def _drop_typed_ahead() -> None:
-    """Drop what was typed on the terminal before the question."""
+    """Drop the text typed on the terminal before the question."""
     if os.name == "posix" and is_tty(sys.stdin):
         import termios  # noqa: PLC0415 - not on every system
 
@@ -249,7 +249,7 @@ class DisplayOptions:
 
 
 def _create_flag(name: str, help_text: str) -> Callable[[Any], Any]:
-    """Return a decorator that adds the flag `--name` without a value to a command."""
+    """Return a decorator to add the flag `--name` without a value to a command."""
     return click.option(f"--{name}", is_flag=True, help=help_text)
 
 

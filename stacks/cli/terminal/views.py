@@ -82,7 +82,7 @@ class PreviewJson(_ScreenView):
     """`preview --json`: one object on stdout, at the end."""
 
     def begin(self, started: RunStarted) -> Listener:
-        """Begin the document of a preview, and return the listener that collects its events."""
+        """Begin the document of a preview, and return the listener for the run's events."""
         self.started, self._digest = started, PreviewDigest()
         return self._digest
 
@@ -104,7 +104,7 @@ class EventLines(_ScreenView):
         self._summary: Summary | None = None
 
     def begin(self, started: RunStarted) -> Listener:
-        """Begin a run, and return the listener that writes each event to the log."""
+        """Begin a run, and return the listener which writes each event to the log."""
         self.started = started
         return self._write_event
 
