@@ -68,10 +68,10 @@ def parse_permissions(text: str) -> frozenset[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [n for n in names if n not in set(Permission) and not n.startswith(GATE)]
     if unknown:
-        known = "; ".join(f"{name} ({MEANINGS[name]})" for name in Permission)
-        known += f"; {GATE}NAME (pass a gate of the project)"
+        allowed_names = "; ".join(f"{name} ({MEANINGS[name]})" for name in Permission)
+        allowed_names += f"; {GATE}NAME (pass a gate of the project)"
         raise EngineError(
-            f"{', '.join(unknown)}: permission not found", hint=f"permissions are: {known}"
+            f"{', '.join(unknown)}: permission not found", hint=f"permissions are: {allowed_names}"
         )
     return frozenset(names)
 

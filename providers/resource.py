@@ -106,8 +106,10 @@ class Provider(pulumi.ProviderResource):
         settings = {setting.argument: setting for setting in list_settings()}
         unknown = sorted(arguments.keys() - settings.keys())
         if unknown:
-            known = ", ".join(settings)
-            raise TypeError(f"a gpuform provider has no {', '.join(unknown)}: it has {known}")
+            setting_names = ", ".join(settings)
+            raise TypeError(
+                f"a gpuform provider has no {', '.join(unknown)}: it has {setting_names}"
+            )
         super().__init__(PACKAGE, resource_name, _build_inputs({**arguments}, settings), opts)
 
 

@@ -127,26 +127,26 @@ def _read_validator_message(rules: FieldRules, error: ErrorDetails) -> str:
     return "is not valid" if rules.secret and str(error["input"]) in message else message
 
 
-def _describe_not_integer(shown: str, error: ErrorDetails) -> str:
+def _describe_not_integer(yaml_value: str, error: ErrorDetails) -> str:
     """Return the message for a value other than a whole number; `shown` is the value as YAML."""
     prefix = "the text " if isinstance(error["input"], str) else ""
-    return f"must be a whole number, not {prefix}{shown}"
+    return f"must be a whole number, not {prefix}{yaml_value}"
 
 
-def _describe_not_text(shown: str, error: ErrorDetails) -> str:
+def _describe_not_text(yaml_value: str, error: ErrorDetails) -> str:
     """Return the message for a value other than text; `shown` is the value as YAML."""
     is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
-    return f"must be text, not {shown}" + (": write it in quotes" if is_number else "")
+    return f"must be text, not {yaml_value}" + (": write it in quotes" if is_number else "")
 
 
-def _describe_not_multiple(shown: str, error: ErrorDetails) -> str:
+def _describe_not_multiple(yaml_value: str, error: ErrorDetails) -> str:
     """Return the message for a number between two multiples, with the nearest multiples."""
     step = error["ctx"]["multiple_of"]
     lower_multiple = error["input"] // step * step
     suggestions = (
         f"{lower_multiple} or {lower_multiple + step}" if lower_multiple > 0 else str(step)
     )
-    return f"{shown} is not a multiple of {step}: use {suggestions}"
+    return f"{yaml_value} is not a multiple of {step}: use {suggestions}"
 
 
 def _make_bound_description(key: str, template: str) -> Callable[[str, ErrorDetails], str]:
@@ -314,8 +314,8 @@ def _describe_unknown_name(
         return None, model.system_names[name]
     retired = model.retired_names.get(name)
     if retired:
-        shown = not rules[retired].secret and isinstance(value, str | int | float)
-        example = f": {format_value(model.convert_retired_value(name, value))}" if shown else ""
+        is_shown = not rules[retired].secret and isinstance(value, str | int | float)
+        example = f": {format_value(model.convert_retired_value(name, value))}" if is_shown else ""
         return retired, f"is called {retired} here: write {retired}{example}"
     nearest_name = find_nearest_name(name, rules) or _find_synonym(name, rules)
     if nearest_name:

@@ -44,7 +44,7 @@ _CLOUD_BY_SCHEME: Final[Mapping[str, str]] = {
 }
 _EXTRA_BY_SCHEME: Final[Mapping[str, str]] = {
     **dict.fromkeys(("s3", "gs", "azblob"), "cloud"),
-    **{each: each for each in ("awskms", "azurekeyvault", "gcpkms", "hashivault")},
+    **{scheme: scheme for scheme in ("awskms", "azurekeyvault", "gcpkms", "hashivault")},
 }
 _SIGN_IN_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "aws": ("AWS_ROLE_ARN", "AWS_REGION"),

@@ -229,9 +229,9 @@ def _require_one_approval(name: str, stacks: Sequence[WorkspaceStack]) -> None:
     """Raise MultiStackError if stacks of an environment differ in `approve`."""
     by_approval = {stack.approve: stack for stack in stacks}
     if len(by_approval) > 1:
-        one, other = list(by_approval.values())[:2]
+        first, second = list(by_approval.values())[:2]
         raise MultiStackError(
-            f"{other.position}: {one.name} and {other.name} are in the environment {name}, and "
+            f"{second.position}: {first.name} and {second.name} are in the environment {name}, and "
             "only one of them has `approve: automatic`",
             hint="set the same `approve`, or different environments with `environment`",
         )

@@ -160,10 +160,10 @@ class Upgrade:
 
     def reject_conflicts(self) -> None:
         """Raise UpgradeConflict if files have conflicts."""
-        places = [f"{file.path}:{line}" for file in self.files for line in file.conflicts]
-        if places:
+        positions = [f"{file.path}:{line}" for file in self.files for line in file.conflicts]
+        if positions:
             raise UpgradeConflict(
-                "your edits and the new version change the same lines: " + ", ".join(places),
+                "your edits and the new version change the same lines: " + ", ".join(positions),
                 hint="edit the files: between <<<<<<< and >>>>>>> are your lines, those of the old "
                 "version, and those of the new version",
             )

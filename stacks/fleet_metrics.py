@@ -239,7 +239,7 @@ def _list_costs(
     """Yield the known cost of an hour, by currency and billing."""
     book = PriceBook.read(stack.project.directory)
     usages = [
-        (name_of(each.urn), price_usage(compute_current_usage(each), book)) for each in entries
+        (name_of(entry.urn), price_usage(compute_current_usage(entry), book)) for entry in entries
     ]
     for amount in sum_costs(usages).amounts:
         labels = {"currency": amount.currency, "billing": str(amount.billing)}

@@ -154,7 +154,7 @@ class CertificationRunner:
 
     def _test_nodes(
         self,
-        known: CertificationOutputs,
+        known_outputs: CertificationOutputs,
         machines: Sequence[CertifiableNode],
         uncertified: Collection[str],
     ) -> CertificationOutputs:
@@ -171,18 +171,20 @@ class CertificationRunner:
         """
         request = self.request
         chosen = _choose_machines(machines, uncertified, request)
-        run = self._wait_until_run_ended(chosen, known.run)
+        run = self._wait_until_run_ended(chosen, known_outputs.run)
         try:
             jobs = self.tester.read_results(run)
         except UnreadableResult as error:  # the next run tests again
-            gaps = find_evidence_gaps(machines, known.evidence, request.categories, known.failures)
-            unready = _build_unready_outputs(known, machines, gaps, error.message)
+            gaps = find_evidence_gaps(
+                machines, known_outputs.evidence, request.categories, known_outputs.failures
+            )
+            unready = _build_unready_outputs(known_outputs, machines, gaps, error.message)
             return unready.model_copy(update={"run": run.id})
-        return self._judge_run(known, chosen, uncertified, run, jobs)
+        return self._judge_run(known_outputs, chosen, uncertified, run, jobs)
 
     def _judge_run(
         self,
-        known: CertificationOutputs,
+        known_outputs: CertificationOutputs,
         chosen: Sequence[CertifiableNode],
         uncertified: Collection[str],
         run: CertificationRun,
@@ -199,7 +201,7 @@ class CertificationRunner:
         verdict = judge_nodes(request.categories, jobs, tested, ended_at)
         # Who was tested beside others, and was left out, is as proven as before.
         retested = {machine.node for machine in chosen} - (verdict.untested.keys() - uncertified)
-        earlier = select_current_evidence(known.evidence, machines_now, retested)
+        earlier = select_current_evidence(known_outputs.evidence, machines_now, retested)
         # A failure of all nodes together, which names none, counts for each.
         verdict_of_all = (
             verdict
@@ -282,12 +284,12 @@ class CertificationRunner:
         )
 
 
-def parse_known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
+def parse_known_outputs(stored: Mapping[str, Any]) -> CertificationOutputs:
     """Return the outputs in a state; not ready and without evidence if the state is damaged."""
     # The state has the inputs, too, which the model of the outputs refuses.
     names = CertificationOutputs.model_fields
     try:
-        fields = {name: value for name, value in known.items() if name in names}
+        fields = {name: value for name, value in stored.items() if name in names}
         return CertificationOutputs.model_validate({"ready": False, **fields})
     except ValidationError:
         return CertificationOutputs(ready=False)
@@ -318,14 +320,16 @@ def _build_readiness(reason: str = "") -> dict[str, Any]:
 
 
 def _build_unready_outputs(
-    known: CertificationOutputs,
+    known_outputs: CertificationOutputs,
     machines: Sequence[CertifiableNode],
     gaps: list[Gap],
     reason: str,
 ) -> CertificationOutputs:
     """Return the known outputs with the gaps, and not ready for the reason."""
-    status = _format_status(select_current_evidence(known.evidence, machines), gaps)
-    return known.model_copy(update={**_build_readiness(reason), "gaps": gaps, "status": status})
+    status = _format_status(select_current_evidence(known_outputs.evidence, machines), gaps)
+    return known_outputs.model_copy(
+        update={**_build_readiness(reason), "gaps": gaps, "status": status}
+    )
 
 
 def _choose_machines(

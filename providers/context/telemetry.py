@@ -128,7 +128,7 @@ def trace_span(
         return
     span = Span(category, name, urn or "", platform)
     with ExitStack() as recordings:
-        add_facts = [recordings.enter_context(each.record_span(span)) for each in recorders]
+        add_facts = [recordings.enter_context(recorder.record_span(span)) for recorder in recorders]
 
         def add_fact(fact: str, value: str | int) -> None:
             for add in add_facts:

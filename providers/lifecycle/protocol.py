@@ -169,8 +169,8 @@ class Lifecycle(PlannedKind, Generic[In, Out]):
                 except NothingMade:
                     refuse_other_interrupted_creates(context)
                     return None
-            known = replace(context, stored_properties={**declared, "ready": False})
-            observed = operations.read(known, id_, declared)
+            unready_context = replace(context, stored_properties={**declared, "ready": False})
+            observed = operations.read(unready_context, id_, declared)
             if observed is None:
                 raise GpuformError(
                     f"{id_}: the record of a create names this object, but the platform "
@@ -299,7 +299,7 @@ class Lifecycle(PlannedKind, Generic[In, Out]):
             context.intents.forget(urn=context.urn, id_=_id)
 
     def _uncordon_leftover_nodes(
-        self, context: ProviderContext, id_: str, known: Properties
+        self, context: ProviderContext, id_: str, known_inputs: Properties
     ) -> None:
         """Uncordon the nodes which an interrupted removal left cordoned in a deleted object.
 
@@ -311,18 +311,18 @@ class Lifecycle(PlannedKind, Generic[In, Out]):
         """
         operations = self.open_operations()
         if was_interrupted(context, id_) and isinstance(operations, NodeRemovalOperations):
-            operations.uncordon_leftover_nodes(context, id_, known)
+            operations.uncordon_leftover_nodes(context, id_, known_inputs)
             Drains.from_intents(context.intents).forget(id_)
 
     def _try_uncordon_leftover_nodes(
-        self, context: ProviderContext, id_: str, known: Properties
+        self, context: ProviderContext, id_: str, known_inputs: Properties
     ) -> None:
         """Uncordon nodes left by an interrupted removal; warn on failure. Nothing in a preview."""
         # A preview changes nothing, not even a scheduler.
         if context.preview:
             return
         try:
-            self._uncordon_leftover_nodes(context, id_, known)
+            self._uncordon_leftover_nodes(context, id_, known_inputs)
         except GpuformError as error:
             context.on_warning(str(error))
 

@@ -213,9 +213,11 @@ class App(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the overview of the commands by family, without an import of their modules."""
         del ctx
-        shown = [name for names in FAMILIES.values() for name in names if name not in FURTHER]
+        listed_names = [
+            name for names in FAMILIES.values() for name in names if name not in FURTHER
+        ]
         # click aligns each list by itself: one width for all families is easier to read.
-        width = max(map(len, shown))
+        width = max(map(len, listed_names))
         for family, names in FAMILIES.items():
             rows = [
                 (name.ljust(width), _COMMANDS[name][1]) for name in names if name not in FURTHER

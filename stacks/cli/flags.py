@@ -36,9 +36,9 @@ class OptionWithOldNames(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the row of the help, without the old names."""
-        shown = copy(self)
-        shown.opts = self.shown_names
-        return click.Option.get_help_record(shown, ctx)
+        current_option = copy(self)
+        current_option.opts = self.shown_names
+        return click.Option.get_help_record(current_option, ctx)
 
 
 def add_format_flags(

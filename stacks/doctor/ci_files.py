@@ -178,8 +178,10 @@ def _examine_actions(
     for name, inputs in used:
         if name.partition("@")[0].lower() == "actions/checkout":
             values = inputs if isinstance(inputs, dict) else {}
-            kept = str(values.get("persist-credentials", "true" if has_secrets else "false"))
-            if kept.lower() != "false":
+            persists_token = str(
+                values.get("persist-credentials", "true" if has_secrets else "false")
+            )
+            if persists_token.lower() != "false":
                 message = f"{label} leaves the token of its checkout to later steps"
                 remedy = "set `persist-credentials: false` in the step"
                 yield Finding(_AREA, Level.PROBLEM, message, remedy)

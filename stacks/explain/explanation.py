@@ -361,11 +361,11 @@ def _merge_repair(repairs: list[ExplainedRepair], observed: ExplainedRepair) -> 
     that no run requested is added.
     """
     for index in reversed(range(len(repairs))):
-        known = repairs[index]
-        if known.node == observed.node and known.id in ("", observed.id):
+        requested = repairs[index]
+        if requested.node == observed.node and requested.id in ("", observed.id):
             facts = observed.model_dump(exclude_defaults=True, exclude={"node", "evidence", "at"})
-            evidence = known.evidence or observed.evidence
-            repairs[index] = known.model_copy(update={**facts, "evidence": evidence})
+            evidence = requested.evidence or observed.evidence
+            repairs[index] = requested.model_copy(update={**facts, "evidence": evidence})
             return
     repairs.append(observed)
 

@@ -158,13 +158,13 @@ class _LoggedRun:
 
         No copy of the state has such an object.
         """
-        seen = {*self.before, *self.after}
+        recorded_keys = {*self.before, *self.after}
         for step in steps:
             key = step.urn, step.id
             if step.action in _BEGINNINGS:
-                seen.add(key)
-            elif step.action == "deleted" and step.id and key not in seen:
-                seen.add(key)
+                recorded_keys.add(key)
+            elif step.action == "deleted" and step.id and key not in recorded_keys:
+                recorded_keys.add(key)
                 if self.collector.find_unsettled_runs(step.urn):
                     event = self.collector.build_event(key, self.run)
                     yield event.model_copy(update={"action": "created"})

@@ -422,9 +422,9 @@ def _list_declared(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, Res
             yield change.name, change.after
 
 
-def _format_unknown(name: str, what: str) -> str:
+def _format_unknown(name: str, property_label: str) -> str:
     """Format the finding about the property `what` of a resource, known only after apply."""
-    return f"{name}: {what}: known only after apply"
+    return f"{name}: {property_label}: known only after apply"
 
 
 def find_open_ports(

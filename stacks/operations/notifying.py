@@ -163,19 +163,23 @@ def find_error_findings(command: str, error: GpuformError) -> Findings:
 
 def _build_failure(command: str, failure: str, diagnostics: Iterable[Diagnostic]) -> Occurrence:
     """Return the failure of a command. Messages may have times and ids: only classes compare."""
-    errors = [each for each in diagnostics if each.severity == "error"]
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"]
     state = sorted(
-        f"{each.urn} {type(_get_cause(each)).__name__}" if each.urn else each.message
-        for each in errors
+        f"{diagnostic.urn} {type(_get_cause(diagnostic)).__name__}"
+        if diagnostic.urn
+        else diagnostic.message
+        for diagnostic in errors
     )
     texts = [
-        ": ".join(filter(None, [name_of(each.urn) if each.urn else "", each.message]))
-        for each in errors
+        ": ".join(
+            filter(None, [name_of(diagnostic.urn) if diagnostic.urn else "", diagnostic.message])
+        )
+        for diagnostic in errors
     ]
-    shown = "; ".join(texts[:_SHOWN_ERRORS])
+    reasons = "; ".join(texts[:_SHOWN_ERRORS])
     if len(texts) > _SHOWN_ERRORS:
-        shown += f"; and {len(texts) - _SHOWN_ERRORS} more errors"
-    message = f"{command} {failure}" + (f": {shown}" if shown else "")
+        reasons += f"; and {len(texts) - _SHOWN_ERRORS} more errors"
+    message = f"{command} {failure}" + (f": {reasons}" if reasons else "")
     return Occurrence(NotifyEvent.FAILED, command, "\n".join([failure, *state]), message)
 
 
@@ -273,7 +277,9 @@ class Announcer:
             read_addresses(stack, self.rules),
             EphemeralRecords(records) if removed else records,
             build_sender(f"{project}/{stack.name}", command, emulated=emulated),
-            Redactor(secrets, within=[each.text for each in findings.occurrences]).redact,
+            Redactor(
+                secrets, within=[occurrence.text for occurrence in findings.occurrences]
+            ).redact,
             self.warn,
         )
         notifier.notify(findings.occurrences, findings.over)

@@ -100,9 +100,9 @@ def list_alternatives(
         other_place = find_other_place(kind[0], inputs)
         # Waiting makes no outage shorter, and another place helps only if it is not out of stock.
         if outcome.hazard.kind is HazardKind.NO_CAPACITY and other_place:
-            place = {name: inputs[name] for name in ("gpu_type", "region") if name in inputs}
+            shortage = {name: inputs[name] for name in ("gpu_type", "region") if name in inputs}
             proposed = build_alternative("on_no_capacity", {"alternatives": [other_place]})
-            yield replace(proposed, shortage=place)
+            yield replace(proposed, shortage=shortage)
     if kind == ("scp", "NodePool"):
         yield build_alternative("rollout", {"max_unavailable": 1})
     if outcome.jobs_ended:

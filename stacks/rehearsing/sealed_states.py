@@ -234,18 +234,18 @@ def choose_changes(plan: Plan) -> frozenset[str] | None:
 def _keep_resources(resources: list[Any], chosen: frozenset[str]) -> list[Any]:
     """Return the chosen resources of a state with all their dependencies, in the same order."""
     by_urn = {resource["urn"]: resource for resource in resources}
-    kept: set[str] = set()
+    kept_urns: set[str] = set()
     pending = [*chosen, *(r["urn"] for r in resources if r["type"] == STACK_TYPE)]
     while pending:
         urn = pending.pop()
-        if urn in kept or urn not in by_urn:
+        if urn in kept_urns or urn not in by_urn:
             continue
-        kept.add(urn)
+        kept_urns.add(urn)
         resource = by_urn[urn]
         needed = [resource.get("parent"), resource.get("deletedWith")]
         needed.append(str(resource.get("provider") or "").rpartition("::")[0])
         pending += [*filter(None, needed), *(resource.get("dependencies") or ())]
-    return [resource for resource in resources if resource["urn"] in kept]
+    return [resource for resource in resources if resource["urn"] in kept_urns]
 
 
 def _write_sealed_state(

@@ -170,11 +170,13 @@ class _Comparison:
         `field_name` is `error` or `warning`.
         """
         # Test files wrap long messages: white space does not count.
-        normalized_messages = [" ".join(text.split()) for text in messages]
-        for number, text in enumerate(expected_texts):
-            if not any(" ".join(text.split()) in message for message in normalized_messages):
+        normalized_messages = [" ".join(message.split()) for message in messages]
+        for number, expected_text in enumerate(expected_texts):
+            if not any(
+                " ".join(expected_text.split()) in message for message in normalized_messages
+            ):
                 reported = "".join(f"\n{indent(message, '  ')}" for message in messages)
-                finding = f"no {field_name} contains {text!r}; the run reports"
+                finding = f"no {field_name} contains {expected_text!r}; the run reports"
                 yield self._create_finding((field_name, number), finding + (reported or " nothing"))
 
     def _compare_actions(self, expected_actions: Mapping[str, str]) -> Iterator[UnmetExpectation]:
@@ -291,8 +293,8 @@ class _Comparison:
         """
         resources = self._find_resources(name)
         if not resources:
-            known = (resource.address for resource in self.report.final_state.resources)
-            message = f"{name} is not in the state, which has {', '.join(known) or 'nothing'}"
+            addresses = (resource.address for resource in self.report.final_state.resources)
+            message = f"{name} is not in the state, which has {', '.join(addresses) or 'nothing'}"
             yield self._create_finding(("resources", name), message)
         for resource in resources:
             for path, value in values.items():

@@ -117,13 +117,13 @@ def compress_names(names: Iterable[str]) -> str:
     other_names: list[str] = []
     numbered: dict[str, set[tuple[int, int]]] = {}
     for name in sorted(set(names)):
-        found = _NUMBERED.fullmatch(name)
-        if found is None:
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
             other_names.append(name)
         else:
             # With the width: node7 and node07 are different names.
-            numbers = numbered.setdefault(found[1], set())
-            numbers.add((len(found[2]), int(found[2])))
+            numbers = numbered.setdefault(match[1], set())
+            numbers.add((len(match[2]), int(match[2])))
     ranges = [_format_ranges(head, sorted(numbers)) for head, numbers in numbered.items()]
     return ",".join(sorted([*other_names, *ranges]))
 

@@ -255,9 +255,11 @@ def run_slinky(store: Store, objects: ClusterObjects, cluster: Cluster) -> None:
             has_changed |= _set_drain(slurm, name, drain_reason)
             if settings.slinky_request != CORDON:
                 changed_annotations[CORDON] = "true" if drain_reason else None
-        kept = {key: value for key, value in changed_annotations.items() if value}
-        if kept != annotations:
-            objects.replace(POD, pod, {**pod, "metadata": {**pod["metadata"], "annotations": kept}})
+        remaining = {key: value for key, value in changed_annotations.items() if value}
+        if remaining != annotations:
+            objects.replace(
+                POD, pod, {**pod, "metadata": {**pod["metadata"], "annotations": remaining}}
+            )
     if has_changed:
         slurm.save()
 

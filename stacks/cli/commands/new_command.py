@@ -336,11 +336,11 @@ def _reject_settings(session: Session) -> None:
         *("forge", "branch", "backend", "rehearse", "force", "python", "name", "description"),
         *("every_stack", "runners"),
     )
-    given = [
+    set_names = [
         name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    if given or session.stack:
-        flag = given[0].replace("every_stack", "all") if given else "stack"
+    if set_names or session.stack:
+        flag = set_names[0].replace("every_stack", "all") if set_names else "stack"
         raise click.UsageError(
             f"--upgrade cannot be combined with --{flag}: it keeps the settings of the files"
         )

@@ -192,14 +192,14 @@ class ModuleMerger:
     ) -> ConfigEntry:
         """Return an input of a module, with the type of all its values."""
         body = block.body if block else {}
-        given = [
+        arguments = [
             self.arguments[instance.prefix][name]
             for instance in group
             if name in self.arguments[instance.prefix]
         ]
         fields: dict[str, Value] = {}
         default = None if body.get("sensitive") is True else resolve_literal(body.get("default"))
-        values = [*given, *([] if default is None else [default])]
+        values = [*arguments, *([] if default is None else [default])]
         types = {self._find_type(value, body.get("type")) for value in values}
         if types == {"integer", "number"}:
             types = {"number"}
@@ -209,7 +209,7 @@ class ModuleMerger:
             fields["type"] = types.pop()
         if isinstance(description := body.get("description"), str):
             fields["description"] = resolve_literal(description)
-        if default is not None and not self._has_secret(given):
+        if default is not None and not self._has_secret(arguments):
             fields["default"] = default
         if body.get("sensitive") is True:
             fields["secret"] = True

@@ -446,7 +446,7 @@ def _describe_intents(intents: Sequence[Intent]) -> str:
     `intents` are the creates of one resource.
     """
     intent = intents[0]
-    names = [name for each in intents for name in each.names]
+    names = [name for create in intents for name in create.names]
     parts = f": {', '.join(names)}" if names else ""
     description = f"{intent.kind} {intent.name!r} on {intent.platform}{parts}"
     return f"{name_of(intent.urn or '')} ({description})"

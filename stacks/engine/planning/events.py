@@ -211,8 +211,8 @@ def describe_change(
     existing = before
     if old and op is Op.UPDATE:
         # After an interrupted create, fewer GPUs exist than the inputs declare.
-        found = {change.path: change.before for change in fields if change.path in old.inputs}
-        existing = host.count_gpus(replace(old, inputs={**old.inputs, **found}))
+        observed = {change.path: change.before for change in fields if change.path in old.inputs}
+        existing = host.count_gpus(replace(old, inputs={**old.inputs, **observed}))
     return ResourceChange(
         urn=subject.urn,
         type=subject.type,
@@ -358,9 +358,9 @@ def _build_property_changes(
     """Convert changes; a change is secret if the property contains a secret in either state."""
     for change in fields:
         root = property_paths.get_root(change.path)
-        holders = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
+        property_maps = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
         # Providers get and return plain values, so that one copy may be marked and another not.
-        secret = any(values.contains_secret(holder.get(root)) for holder in holders)
+        secret = any(values.contains_secret(holder.get(root)) for holder in property_maps)
         yield PropertyChange.from_field_change(change, secret=secret)
 
 

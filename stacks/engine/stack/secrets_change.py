@@ -170,10 +170,10 @@ def _decode_change(data: bytes, where: str) -> tuple[_Replacement, _Replacement]
     return replacements[0], replacements[1]
 
 
-def _build_unusable_error(where: str, why: str) -> EngineError:
+def _build_unusable_error(where: str, reason: str) -> EngineError:
     """Build the error for an unusable record of a secrets change, stored at `where`."""
     return EngineError(
         f"{where}, the record of an interrupted change of the secrets provider, cannot be used: "
-        f"{why}",
+        f"{reason}",
         hint="Finish the change with the version of gpuform that began it.",
     )

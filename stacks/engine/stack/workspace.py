@@ -185,10 +185,10 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _build_unreadable_error(path: Path, why: str) -> EngineError:
+def _build_unreadable_error(path: Path, reason: str) -> EngineError:
     """Build the error for an unreadable file with the selected stack."""
     return EngineError(
-        f"cannot read the selected stack from {path}: {why}",
+        f"cannot read the selected stack from {path}: {reason}",
         hint="Pass the stack with --stack NAME or PULUMI_STACK. The file contains only the "
         "selection: you may remove it and select the stack again.",
     )

@@ -374,10 +374,10 @@ class _BotocoreCredentials:
             "expires_at": datetime.now(UTC) + _CREDENTIALS_LIFETIME,
         }
 
-    def _build_unusable_error(self, why: str) -> BackendError:
+    def _build_unusable_error(self, reason: str) -> BackendError:
         """Build the error for unusable credentials; `why` is the reason in the message."""
         return BackendError(
-            f"the credentials for {self._shown} cannot be used: {why}",
+            f"the credentials for {self._shown} cannot be used: {reason}",
             hint="Set AWS_PROFILE or the URL's profile, run `aws sso login`, or set "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )

@@ -278,8 +278,8 @@ class PartFolder:
                 f"{', '.join(missing)}",
                 hint=self._build_hint(missing),
             )
-        known = {self.path / SCHEDULE_FILE, *map(self.get_path, names)}
-        foreign = sorted(path for path in self.path.rglob("*.json") if path not in known)
+        expected_paths = {self.path / SCHEDULE_FILE, *map(self.get_path, names)}
+        foreign = sorted(path for path in self.path.rglob("*.json") if path not in expected_paths)
         if foreign:
             raise PartRefused(
                 f"{foreign[0]} is the part of no stack of {self.path / SCHEDULE_FILE}",
