@@ -29,26 +29,26 @@ class EngineLog:
         """Send messages to the engine at this address from now on."""
         self._stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(address))
 
-    def show_progress(self, urn: str, text: str) -> None:
+    def show_progress(self, urn: str, message: str) -> None:
         """Show the progress of a resource, until the next progress message."""
-        self._log(engine_pb2.INFO, text, urn, ephemeral=True)
+        self._log(engine_pb2.INFO, message, urn, ephemeral=True)
 
-    def show_warning(self, urn: str, text: str) -> None:
+    def show_warning(self, urn: str, message: str) -> None:
         """Show a warning at a resource in Pulumi's output, which stays after the run."""
-        self._log(engine_pb2.WARNING, text, urn)
+        self._log(engine_pb2.WARNING, message, urn)
 
-    def show_once(self, text: str) -> None:
+    def show_once(self, message: str) -> None:
         """Show a message about the whole run in Pulumi's output, unless shown before."""
         with self._lock:
-            if text in self._shown_texts:
+            if message in self._shown_texts:
                 return
-            self._shown_texts.add(text)
-        self._log(engine_pb2.INFO, text, "")
+            self._shown_texts.add(message)
+        self._log(engine_pb2.INFO, message, "")
 
     def _log(
         self,
         severity: engine_pb2.LogSeverity.ValueType,
-        text: str,
+        message: str,
         urn: str,
         *,
         ephemeral: bool = False,
@@ -58,12 +58,12 @@ class EngineLog:
         Waits at most `LOG_TIMEOUT_S`, and ignores an engine that does not answer. Python's log gets
         every message as info.
         """
-        text = escape_invisible_lines(text)
+        message = escape_invisible_lines(message)
         if self._stub is None:
-            logger.info("%s", text)
+            logger.info("%s", message)
             return
         request = engine_pb2.LogRequest(
-            severity=severity, message=text, urn=urn, ephemeral=ephemeral
+            severity=severity, message=message, urn=urn, ephemeral=ephemeral
         )
         with suppress(grpc.RpcError):
             self._stub.Log(request, timeout=LOG_TIMEOUT_S)

@@ -23,15 +23,15 @@ from gpuform.schemas.rules import get_field_rules
 Kind = type[Lifecycle[Any, Any]]
 
 
-def parse_object_id(kind: Kind, text: str) -> str:
+def parse_object_id(kind: Kind, import_id: str) -> str:
     """Return the object's id in the text of an import: the part before `@`.
 
     For a kind without an import field, the whole text.
     """
-    return text.partition("@")[0] if kind.import_field else text
+    return import_id.partition("@")[0] if kind.import_field else import_id
 
 
-def parse_import_input(kind: Kind, text: str) -> Properties:
+def parse_import_input(kind: Kind, import_id: str) -> Properties:
     """Return the input in an import's text ID@VALUE as a property: `{import field: value}`.
 
     Empty without `@`, and for a kind without an import field. The value is read as YAML, unless the
@@ -39,7 +39,7 @@ def parse_import_input(kind: Kind, text: str) -> Properties:
 
     Raises EngineError for an invalid or empty value.
     """
-    _, is_given, value = text.partition("@") if kind.import_field else (text, "", "")
+    _, is_given, value = import_id.partition("@") if kind.import_field else (import_id, "", "")
     if not is_given:
         return {}
     try:
@@ -48,8 +48,8 @@ def parse_import_input(kind: Kind, text: str) -> Properties:
         parsed = None
     if not parsed or not str(parsed).strip():
         raise EngineError(
-            f"{text}: {value!r} is not a valid {kind.import_field}",
-            hint=describe_import_format(kind, text),
+            f"{import_id}: {value!r} is not a valid {kind.import_field}",
+            hint=describe_import_format(kind, import_id),
         )
     return {kind.import_field: parsed}
 
@@ -64,16 +64,16 @@ def describe_import_format(kind: Kind, text: str) -> str:
     )
 
 
-def merge_import_inputs(kind: Kind, text: str, listed_inputs: Mapping[str, Any]) -> Properties:
+def merge_import_inputs(kind: Kind, import_id: str, listed_inputs: Mapping[str, Any]) -> Properties:
     """Return the inputs listed for an object, with the one in the import's text ID@VALUE.
 
     Raises EngineError if both have the input, with different values, and for an invalid VALUE.
     """
-    given_inputs = parse_import_input(kind, text)
+    given_inputs = parse_import_input(kind, import_id)
     for name, value in given_inputs.items():
         if listed_inputs.get(name, value) != value:
             raise EngineError(
-                f"the {name} of {parse_object_id(kind, text)} is {listed_inputs[name]}, not "
+                f"the {name} of {parse_object_id(kind, import_id)} is {listed_inputs[name]}, not "
                 f"{value}",
                 hint="correct the value after the @, or leave it out: the platform reports the "
                 "value",
@@ -86,7 +86,7 @@ def build_secret_variable(name: str) -> str:
     return f"GPUFORM_{name.upper()}"
 
 
-def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
+def import_object(kind: Kind, import_id: str, settings: Settings) -> ReadResult:
     """Return the object that an import names, with all inputs that a program has to declare.
 
     An object that the platform does not have is returned with an empty id. Secrets that no platform
@@ -96,7 +96,7 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
     Raises:
         GpuformError: a required input is unknown or invalid, or the platform does not answer.
     """
-    lifecycle, parsed_id = kind.with_settings(settings), parse_object_id(kind, text)
+    lifecycle, parsed_id = kind.with_settings(settings), parse_object_id(kind, import_id)
     result = lifecycle.read(parsed_id, {})
     if not result.id:
         return result
@@ -122,7 +122,9 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
         {},
     )
     merged_inputs = merge_import_inputs(
-        kind, text, {name: listed_inputs[name] for name in public_names if name in listed_inputs}
+        kind,
+        import_id,
+        {name: listed_inputs[name] for name in public_names if name in listed_inputs},
     )
     inputs |= merged_inputs
     for name in public_names:
@@ -130,7 +132,7 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
             raise GpuformError(
                 f"the platform does not report the {name} of {parsed_id}, which a program has to "
                 "declare",
-                hint=describe_import_format(kind, text) if name == kind.import_field else None,
+                hint=describe_import_format(kind, import_id) if name == kind.import_field else None,
             )
     for name, value in secrets.items():
         if not value:
@@ -146,7 +148,7 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
     for failure in lifecycle.check({}, {**inputs, **secrets}).failures:
         if failure.property.split(".")[0] in completed_inputs:
             raise GpuformError(
-                f"{failure.property} {failure.reason}", hint=describe_import_format(kind, text)
+                f"{failure.property} {failure.reason}", hint=describe_import_format(kind, import_id)
             )
     return ReadResult(result.id, {**(result.outs or {}), **completed_inputs}, inputs)
 

@@ -60,12 +60,12 @@ MEANINGS: Final[Mapping[Permission, str]] = {
 }
 
 
-def parse_permissions(text: str) -> frozenset[str]:
+def parse_permissions(joined_names: str) -> frozenset[str]:
     """Parse a comma-separated list of permissions. Raises EngineError for an unknown name.
 
     Names of gates (`gate:NAME`) are not checked: the gates are known only where they are evaluated.
     """
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = [name.strip() for name in joined_names.split(",") if name.strip()]
     unknown = [n for n in names if n not in set(Permission) and not n.startswith(GATE)]
     if unknown:
         allowed_names = "; ".join(f"{name} ({MEANINGS[name]})" for name in Permission)

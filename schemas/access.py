@@ -29,31 +29,31 @@ _URL: Final = re.compile(
 _PORT_LIMIT: Final = 65_536
 
 
-def is_valid_host(text: str) -> bool:
-    """Return True if ``text`` has the form of a host name or IP address that SSH accepts.
+def is_valid_host(host: str) -> bool:
+    """Return True if ``host`` has the form of a host name or IP address that SSH accepts.
 
     Such a text has letters, digits and ``._:-`` only, so it is safe in SSH's configuration and on
     its command line.
     """
-    return _HOST.fullmatch(text) is not None
+    return _HOST.fullmatch(host) is not None
 
 
-def is_valid_user(text: str) -> bool:
-    """Return True if ``text`` has the form of a login name that SSH accepts.
+def is_valid_user(user: str) -> bool:
+    """Return True if ``user`` has the form of a login name that SSH accepts.
 
     Such a text has letters, digits and ``._@-`` only, so it is safe in SSH's configuration and on
     its command line.
     """
-    return _USER.fullmatch(text) is not None
+    return _USER.fullmatch(user) is not None
 
 
-def is_valid_jump_host(text: str) -> bool:
-    """Return True if ``text`` has the form of an SSH jump host: [USER@]HOST[:PORT].
+def is_valid_jump_host(jump_host: str) -> bool:
+    """Return True if ``jump_host`` has the form of an SSH jump host: [USER@]HOST[:PORT].
 
     Such a text is safe in SSH's configuration and on its command line. HOST is no IPv6 address,
     whose colons would be read as a port.
     """
-    user, at, address = text.rpartition("@")
+    user, at, address = jump_host.rpartition("@")
     # an IPv6 address is no jump host here, as its colons would be read as a port
     host, colon, port = address.partition(":")
     # str.isdigit alone accepts digits of other scripts.
@@ -61,40 +61,40 @@ def is_valid_jump_host(text: str) -> bool:
     return (not at or is_valid_user(user)) and is_valid_host(host) and (not colon or has_port)
 
 
-def is_page_url(text: str) -> bool:
-    """Return True if a browser reads ``text`` as the address of a page, and as nothing else.
+def is_page_url(url: str) -> bool:
+    """Return True if a browser reads ``url`` as the address of a page, and as nothing else.
 
     Only http and https, without credentials, and without characters that have to be escaped.
     """
-    return _URL.fullmatch(text) is not None
+    return _URL.fullmatch(url) is not None
 
 
-def _validate_host(text: str) -> str:
-    """Return ``text`` if empty or a valid host name or IP address. Raises ValueError otherwise."""
-    if text and not is_valid_host(text):
+def _validate_host(host: str) -> str:
+    """Return ``host`` if empty or a valid host name or IP address. Raises ValueError otherwise."""
+    if host and not is_valid_host(host):
         raise ValueError("must be the name or the address of a host")
-    return text
+    return host
 
 
-def _validate_user(text: str) -> str:
-    """Return ``text`` if empty or a valid login name. Raises ValueError otherwise."""
-    if text and not is_valid_user(text):
+def _validate_user(user: str) -> str:
+    """Return ``user`` if empty or a valid login name. Raises ValueError otherwise."""
+    if user and not is_valid_user(user):
         raise ValueError("must be a login name")
-    return text
+    return user
 
 
-def validate_jump_host(text: str) -> str:
-    """Return ``text`` if empty or a jump host of SSH, [USER@]HOST[:PORT]; else raise ValueError."""
-    if text and not is_valid_jump_host(text):
+def validate_jump_host(jump_host: str) -> str:
+    """Return ``jump_host`` if empty or valid: [USER@]HOST[:PORT]. Raises ValueError otherwise."""
+    if jump_host and not is_valid_jump_host(jump_host):
         raise ValueError("must be a jump host: [USER@]HOST[:PORT]")
-    return text
+    return jump_host
 
 
-def _validate_url(text: str) -> str:
-    """Return ``text`` if empty or the URL of a page for browsers. Raises ValueError otherwise."""
-    if text and not is_page_url(text):
+def _validate_url(url: str) -> str:
+    """Return ``url`` if empty or the URL of a page for browsers. Raises ValueError otherwise."""
+    if url and not is_page_url(url):
         raise ValueError("must be the address of a page")
-    return text
+    return url
 
 
 VisibleText = Annotated[str, AfterValidator(escape_invisible)]
@@ -221,36 +221,36 @@ LOCAL_MACHINE_KEYS: Final = tuple(
 _IGNORED_KEYS: Final = frozenset({"extensions", "disable-compression"})
 
 
-def _validate_server(text: str) -> str:
-    """Return ``text`` if an http or https URL of an API server. Raises ValueError otherwise."""
-    if not _SERVER.fullmatch(text):
+def _validate_server(server_url: str) -> str:
+    """Return ``server_url`` if an http or https URL of a server. Raises ValueError otherwise."""
+    if not _SERVER.fullmatch(server_url):
         raise ValueError("must be an address of http or https")
-    return text
+    return server_url
 
 
-def _validate_server_name(text: str) -> str:
-    """Return ``text`` if TLS can ask for a server of this name. Raises ValueError otherwise."""
+def _validate_server_name(server_name: str) -> str:
+    """Return ``server_name`` if TLS can ask for the name. Raises ValueError otherwise."""
     try:
-        text.encode("idna")
+        server_name.encode("idna")
     except UnicodeError:  # an empty or too long label, or a sign that no host name has
         raise ValueError("must be a host name") from None
-    return text
+    return server_name
 
 
-def _validate_pem(text: str) -> str:
-    """Return ``text`` if base64 of an ASCII text, as for PEM. Raises ValueError otherwise."""
+def _validate_pem(encoded_pem: str) -> str:
+    """Return ``encoded_pem`` if base64 of an ASCII text (PEM). Raises ValueError otherwise."""
     try:
-        base64.b64decode(text, validate=True).decode("ascii")
+        base64.b64decode(encoded_pem, validate=True).decode("ascii")
     except (binascii.Error, ValueError):
         raise ValueError("must be PEM in base64") from None
-    return text
+    return encoded_pem
 
 
-def _validate_header_value(text: str) -> str:
-    """Return ``text`` if valid as the value of an HTTP header. Raises ValueError otherwise."""
-    if not (text and text.isascii() and text.isprintable()):
+def _validate_header_value(header_value: str) -> str:
+    """Return ``header_value`` if valid in an HTTP header. Raises ValueError otherwise."""
+    if not (header_value and header_value.isascii() and header_value.isprintable()):
         raise ValueError("must be printable characters")
-    return text
+    return header_value
 
 
 Pem = Annotated[str, AfterValidator(_validate_pem)]

@@ -23,15 +23,15 @@ EVENT_KINDS: Final = (
 """The kinds of events. Each event has exactly one of them."""
 
 
-def _validate_request_pattern(text: str) -> str:
+def _validate_request_pattern(request_pattern: str) -> str:
     """Return a method and a regular expression of a path: `POST /clusters$`. Else ValueError."""
-    if not _REQUEST.fullmatch(text):
+    if not _REQUEST.fullmatch(request_pattern):
         raise ValueError("must be a method and a path, such as POST /compute/clusters$")
     try:
-        re.compile(text)
+        re.compile(request_pattern)
     except re.error as error:
         raise ValueError(f"has no regular expression for its path: {error}") from None
-    return text
+    return request_pattern
 
 
 _HOURS_BY_UNIT: Final = {"ms": 1 / 3_600_000, "s": 1 / 3600, "m": 1 / 60, "h": 1.0}
@@ -39,13 +39,13 @@ _MAX_HOURS: Final = 87_600
 """Ten years. The clock of the emulator has no end, but dates in Python have."""
 
 
-def _validate_emulated_duration(text: str) -> str:
+def _validate_emulated_duration(duration: str) -> str:
     """Return a duration such as `90s` if at most `_MAX_HOURS` long. Raises ValueError otherwise."""
     # the form itself is checked by Duration
-    parts = re.findall(r"([0-9.]+)(ms|s|m|h)", text)
+    parts = re.findall(r"([0-9.]+)(ms|s|m|h)", duration)
     if sum(float(number) * _HOURS_BY_UNIT[unit] for number, unit in parts) > _MAX_HOURS:
-        raise ValueError(f"{text} is too long: the most is {_MAX_HOURS}h")
-    return text
+        raise ValueError(f"{duration} is too long: the most is {_MAX_HOURS}h")
+    return duration
 
 
 EmulatedDuration = Annotated[Duration, AfterValidator(_validate_emulated_duration)]

@@ -161,13 +161,13 @@ def _require_true(value: bool) -> bool:
     return value
 
 
-def _validate_day(text: str) -> str:
+def _validate_day(day: str) -> str:
     """Return a day as YYYY-MM-DD. Raises ValueError otherwise."""
     try:
         # Python would also accept other forms of ISO 8601, such as 2026W051.
-        if len(text) == len("2026-12-31"):
-            date.fromisoformat(text)
-            return text
+        if len(day) == len("2026-12-31"):
+            date.fromisoformat(day)
+            return day
     except ValueError:
         pass
     raise ValueError("must be a day, such as 2026-12-31")

@@ -220,10 +220,10 @@ def parse_group_nodes(config_map: Mapping[str, Any]) -> dict[str, list[str]]:
     return {str(name): [str(node) for node in nodes] for name, nodes in groups.items()}
 
 
-def _parse_json(text: str) -> Any:
+def _parse_json(json_text: str) -> Any:
     """Return the value of a JSON text. Raises ValueError for other or too deeply nested text."""
     try:
-        return json.loads(text)
+        return json.loads(json_text)
     except RecursionError:
         raise ValueError("the data is nested too deeply") from None
 
@@ -251,8 +251,8 @@ def _unpack_text(config_map: Mapping[str, Any], key: str) -> str:
     return unpacked.decode()
 
 
-def _parse_decimal(text: str) -> float | None:
+def _parse_decimal(decimal: str) -> float | None:
     """Return a decimal number such as `12.5`; None for other text and for infinity."""
-    value = float(text) if _DECIMAL.fullmatch(text) else None
+    value = float(decimal) if _DECIMAL.fullmatch(decimal) else None
     # A long row of digits becomes infinity.
     return value if value is not None and value < float("inf") else None

@@ -187,12 +187,14 @@ def choose_label(repository: Repository, settings: WorkflowSettings, project: st
     return own[0] if own else next(free)
 
 
-def is_workflow_of_stack(text: str, directory: str, stack: str) -> bool:
-    """Return True if `text` is a workflow of this stack alone, of the project in `directory`."""
+def is_workflow_of_stack(workflow: str, directory: str, stack: str) -> bool:
+    """Return True if `workflow` is of this stack alone, of the project in `directory`."""
     # The jobs of all stacks also name single ones.
-    if "`gpuform new ci --all`" in text or f"--stack '{stack}'" not in text:
+    if "`gpuform new ci --all`" in workflow or f"--stack '{stack}'" not in workflow:
         return False
-    return any(f'\n    {line} "{directory}"\n' in text for line in ("working-directory:", "- cd"))
+    return any(
+        f'\n    {line} "{directory}"\n' in workflow for line in ("working-directory:", "- cd")
+    )
 
 
 def describe_outdated_workflows(folder: Path, old_name: str, stack: str) -> list[str]:

@@ -250,9 +250,9 @@ class Notifier:
         }
         return True
 
-    def _send(self, rule: Rule, title: str, text: str) -> str:
+    def _send(self, rule: Rule, title: str, body: str) -> str:
         address = self.addresses.get(rule.name, "")
-        return send_message(address, title, text) if address else describe_missing_address(rule)
+        return send_message(address, title, body) if address else describe_missing_address(rule)
 
 
 def _build_key(rule: Rule, event: NotifyEvent, subject: str) -> str:
@@ -286,7 +286,7 @@ def describe_missing_address(rule: Rule) -> str:
     )
 
 
-def send_message(address: str, title: str, text: str) -> str:
+def send_message(address: str, title: str, body: str) -> str:
     """Send a message to an address of Apprise; return the problem, or an empty text if sent.
 
     The problem never has the address, which contains a credential.
@@ -300,7 +300,7 @@ def send_message(address: str, title: str, text: str) -> str:
         with warnings.catch_warnings():
             # Apprise and its plugins use deprecated functions, which is no matter of users.
             warnings.simplefilter("ignore")
-            return _send_with_apprise(address, title, text)
+            return _send_with_apprise(address, title, body)
     except ImportError:
         requirement = get_pip_requirement("notify")
         return f"the package apprise is missing; install it: pip install '{requirement}'"
@@ -311,7 +311,7 @@ def send_message(address: str, title: str, text: str) -> str:
         logger.removeHandler(quiet)
 
 
-def _send_with_apprise(address: str, title: str, text: str) -> str:
+def _send_with_apprise(address: str, title: str, body: str) -> str:
     """Send the message as `send_message` does; raises whatever Apprise raises."""
     import apprise  # noqa: PLC0415 - an extra
 
@@ -319,7 +319,7 @@ def _send_with_apprise(address: str, title: str, text: str) -> str:
     if not services.add(address):
         return "its address is not one of Apprise; see https://appriseit.com/services/"
     name = next(iter(services)).service_name
-    is_sent = services.notify(title=title, body=text, body_format=apprise.NotifyFormat.TEXT)
+    is_sent = services.notify(title=title, body=body, body_format=apprise.NotifyFormat.TEXT)
     return "" if is_sent else f"{name} did not accept the message, or did not answer"
 
 

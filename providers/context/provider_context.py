@@ -178,11 +178,11 @@ class ProviderContext:
             if not isinstance(callback, _RedactedCallback):
                 object.__setattr__(self, name, _RedactedCallback(callback, self.redact))
 
-    def warn_once(self, text: str) -> None:
+    def warn_once(self, message: str) -> None:
         """Show a warning, unless this call has shown the warning before."""
-        if text not in self.progress.shown_warnings:
-            self.progress.shown_warnings.add(text)
-            self.on_warning(text)
+        if message not in self.progress.shown_warnings:
+            self.progress.shown_warnings.add(message)
+            self.on_warning(message)
 
     def add_secrets(self, values: Iterable[Any]) -> None:
         """Add every text in `values`, at any depth, to the secrets of this call."""

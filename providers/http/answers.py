@@ -228,7 +228,7 @@ def _join_details(errors: list[Any]) -> tuple[str, str | None]:
     return "; ".join(texts), next(iter(codes), None)
 
 
-def _shorten(text: str) -> str:
+def _shorten(message: str) -> str:
     """Return a platform's message as one visible line of at most `LONGEST_MESSAGE` characters."""
-    line = escape_invisible(" ".join(text.split()))
+    line = escape_invisible(" ".join(message.split()))
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]}..."

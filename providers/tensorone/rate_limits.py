@@ -185,6 +185,10 @@ def _compute_seconds_until(reset_at: int, date_header: str | None, now: float) -
     return max(0.0, reset_at - platform_now)
 
 
-def _parse_number(text: str | None) -> int | None:
+def _parse_number(header_value: str | None) -> int | None:
     """Parse a header of ASCII digits; None for any other text."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    return (
+        int(header_value)
+        if header_value is not None and header_value.isascii() and header_value.isdigit()
+        else None
+    )

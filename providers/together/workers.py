@@ -335,9 +335,9 @@ def _join_failures(failures: Sequence[str]) -> str:
     )
 
 
-def _build_notice(text: str) -> Notice:
+def _build_notice(message: str) -> Notice:
     """Build a notice about workers."""
-    return Notice(kind=NoticeKind.WORKERS, text=text)
+    return Notice(kind=NoticeKind.WORKERS, text=message)
 
 
 def _cut_reason(reason: str) -> str:

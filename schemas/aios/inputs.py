@@ -41,15 +41,15 @@ LIVE_STATUS = "live"
 """The status of a usable cluster, the only one that the reference shows."""
 
 
-def _validate_path_segment(text: str) -> str:
+def _validate_path_segment(object_id: str) -> str:
     """Return the id unchanged, because ids become a segment of the record's URL.
 
     Raises ValueError if it contains `/`.
     """
     # ids are chosen by people, and get into the path of requests
-    if "/" in text:
+    if "/" in object_id:
         raise ValueError("must have no /: it is a part of the record's URL")
-    return text
+    return object_id
 
 
 ClusterId = Annotated[Id, AfterValidator(_validate_path_segment)]

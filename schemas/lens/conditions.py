@@ -65,9 +65,9 @@ def needs_heatmap(condition: ConditionInputs) -> bool:
     return bool(HEATMAP_BOUNDS & set(condition.dump_declared()))
 
 
-def parse_terabytes(text: str) -> float | None:
+def parse_terabytes(size: str) -> float | None:
     """Return a size (`450TB`) in TB, or None for other text."""
-    return _parse_quantity(text, _TERABYTES_BY_UNIT)
+    return _parse_quantity(size, _TERABYTES_BY_UNIT)
 
 
 def collect_numbers(
@@ -160,9 +160,9 @@ def _find_highest(heatmap: Heatmap, *units: str) -> float | None:
     return max(values, default=None) if is_complete and heatmap.unit.strip() in units else None
 
 
-def _parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
+def _parse_quantity(quantity: str, units: Mapping[str, float]) -> float | None:
     """Return a number with a unit (`1.5 PB`) times the unit's factor; None for other text."""
-    match = _NUMBER_WITH_UNIT.fullmatch(text.strip())
+    match = _NUMBER_WITH_UNIT.fullmatch(quantity.strip())
     factor = units.get(match[2]) if match else None
     return float(match[1]) * factor if match and factor is not None else None
 

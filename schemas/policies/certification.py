@@ -60,18 +60,18 @@ _Folder = Annotated[
 ]
 
 
-def _validate_result_pattern(text: str) -> str:
+def _validate_result_pattern(pattern: str) -> str:
     """Return a regular expression with exactly one group, the figure.
 
     Raises ValueError otherwise.
     """
     try:
-        groups = re.compile(text).groups
+        groups = re.compile(pattern).groups
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"is not a regular expression: {error}") from None
     if groups != 1:
         raise ValueError(f"has {groups} groups: put only the figure in parentheses")
-    return text
+    return pattern
 
 
 _CatalogueName = Annotated[

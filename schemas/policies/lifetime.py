@@ -337,16 +337,16 @@ class Idleness:
     text: str
 
 
-def parse_idle_percentage(text: str) -> float:
+def parse_idle_percentage(percentage: str) -> float:
     """Return `5%` as 5.
 
     Raises ValueError for other forms, zero, or more than `MAX_IDLE_PERCENT`.
     """
-    match = _PERCENT.fullmatch(text)
+    match = _PERCENT.fullmatch(percentage)
     percent = float(match[1]) if match else 0.0
     if not 0 < percent <= MAX_IDLE_PERCENT:
         raise ValueError(
-            f"{text} is not a limit for idle: write a percentage above 0% and up to "
+            f"{percentage} is not a limit for idle: write a percentage above 0% and up to "
             f"{MAX_IDLE_PERCENT:g}%, such as 5%"
         )
     return percent

@@ -32,35 +32,35 @@ _NODE_NAME = re.compile(r"[a-z][a-z0-9-]{1,22}[a-z0-9]")
 _PASSWORD = re.compile(rf"[A-Za-z0-9{PASSWORD_SIGNS}]{{9,20}}")
 
 
-def is_valid_node_name(text: str) -> bool:
-    """Return True if ``text`` is a valid name of a Linux GPU node on Samsung Cloud Platform."""
-    return _NODE_NAME.fullmatch(text) is not None
+def is_valid_node_name(name: str) -> bool:
+    """Return True if ``name`` is a valid name of a Linux GPU node on Samsung Cloud Platform."""
+    return _NODE_NAME.fullmatch(name) is not None
 
 
-def validate_password(text: str) -> str:
-    """Return ``text`` if a password of 9 to 20 characters of four kinds; else ValueError.
+def validate_password(password: str) -> str:
+    """Return ``password`` if a password of 9 to 20 characters of four kinds; else ValueError.
 
     Upper-case letters, lower-case letters, digits and `PASSWORD_SIGNS`. The message does not
     contain the password.
     """
     kinds = (str.isupper, str.islower, str.isdigit, PASSWORD_SIGNS.__contains__)
-    if not _PASSWORD.fullmatch(text) or not all(any(map(kind, text)) for kind in kinds):
+    if not _PASSWORD.fullmatch(password) or not all(any(map(kind, password)) for kind in kinds):
         raise ValueError(
             "must have 9 to 20 characters: upper-case letters, lower-case letters, digits and "
             f"signs ({' '.join(PASSWORD_SIGNS)}), at least one of each and no others"
         )
-    return text
+    return password
 
 
-def validate_ip_address(text: str) -> str:
-    """Return ``text`` if valid as an IPv4 address. Raises ValueError otherwise."""
+def validate_ip_address(address: str) -> str:
+    """Return ``address`` if valid as an IPv4 address. Raises ValueError otherwise."""
     try:
-        IPv4Address(text)
+        IPv4Address(address)
     except ValueError:
         raise ValueError(
-            f"{text} is not an IPv4 address: use one of the subnet, such as 192.168.0.10"
+            f"{address} is not an IPv4 address: use one of the subnet, such as 192.168.0.10"
         ) from None
-    return text
+    return address
 
 
 def validate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:

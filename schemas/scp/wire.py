@@ -239,16 +239,16 @@ class VendorPoolList(WireList, ScpModel):
     node_pools: tuple[VendorPool, ...]
 
 
-def _split_ids(text: str) -> list[str]:
+def _split_ids(joined_ids: str) -> list[str]:
     """Return the ids in a comma-separated text, without blanks and empty parts."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+    return [part.strip() for part in joined_ids.split(",") if part.strip()]
 
 
-def _validate_ids(text: str) -> str:
+def _validate_ids(joined_ids: str) -> str:
     """Return a comma-separated text of valid ids. Raises ValueError for an invalid id."""
-    for id_ in _split_ids(text):
+    for id_ in _split_ids(joined_ids):
         validate_id(id_)
-    return text
+    return joined_ids
 
 
 class AsyncAnswer(ScpModel):

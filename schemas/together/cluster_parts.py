@@ -357,7 +357,7 @@ _TRUSTED_SUFFIX: Final = ".together.ai"
 _LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost")
 
 
-def parse_ssh_issuer(text: str) -> SshAuthority:
+def parse_ssh_issuer(issuer: str) -> SshAuthority:
     """Return the authority which signs SSH certificates for users of the issuer.
 
     Raises:
@@ -369,7 +369,7 @@ def parse_ssh_issuer(text: str) -> SshAuthority:
         "https://dex.<base>.together.ai/<cluster-id>"
     )
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(issuer)
         host, port = parts.hostname or "", parts.port
     except ValueError:
         raise problem from None
@@ -394,18 +394,18 @@ def parse_ssh_issuer(text: str) -> SshAuthority:
     )
 
 
-def validate_ssh_issuer(text: str) -> str:
-    """Return `text` if the text is the OIDC issuer of a cluster.
+def validate_ssh_issuer(issuer: str) -> str:
+    """Return `issuer` if the text is the OIDC issuer of a cluster.
 
     Raises ValueError otherwise. Raises ValueError otherwise.
     """
-    parse_ssh_issuer(text)
-    return text
+    parse_ssh_issuer(issuer)
+    return issuer
 
 
-def find_ssh_authority(text: str | None) -> SshAuthority | None:
+def find_ssh_authority(issuer: str | None) -> SshAuthority | None:
     """Return the authority of an issuer, or None without one or for any other text."""
     try:
-        return parse_ssh_issuer(text) if text else None
+        return parse_ssh_issuer(issuer) if issuer else None
     except ValueError:
         return None

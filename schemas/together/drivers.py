@@ -48,12 +48,12 @@ def format_driver_version(cuda_version: str, nvidia_driver_version: str) -> str:
     return f"CUDA_{match[1]}_{match[2]}_{nvidia_driver_version.replace('.', '_')}"
 
 
-def parse_operating_system(text: str) -> str | None:
+def parse_operating_system(name: str) -> str | None:
     """Return the system (`ubuntu-22.04`) in the name of a CUDA version, driver or image, or None.
 
     None if the text names no release of Ubuntu, the only system of Together's lists.
     """
-    match = _OPERATING_SYSTEM.search(text)
+    match = _OPERATING_SYSTEM.search(name)
     return match and f"ubuntu-{match[1]}"
 
 

@@ -319,8 +319,8 @@ class _AppliedView:
             for line in render_diagnostics(run_ended.record.diagnostics, paint=self._screen.paint):
                 self._screen.print(line)
 
-    def show_notice(self, text: str) -> None:
-        self._view.show_notice(text)
+    def show_notice(self, message: str) -> None:
+        self._view.show_notice(message)
 
     def close(self) -> None:
         self._view.close()
@@ -348,7 +348,7 @@ class _PlanningView:
         for line in render_diagnostics(shown_diagnostics, paint=self._screen.paint):
             self._screen.print(line)
 
-    def show_notice(self, text: str) -> None:
+    def show_notice(self, message: str) -> None:
         """Show nothing: the multi-stack run itself reports interruptions."""
 
     def close(self) -> None:

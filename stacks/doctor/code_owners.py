@@ -50,7 +50,7 @@ def get_owners_path(root: Path, *, is_gitlab: bool) -> str:
 
 
 def _iterate_sections(
-    text: str, *, is_gitlab: bool
+    owners_content: str, *, is_gitlab: bool
 ) -> Iterator[list[tuple[re.Pattern[str], bool]]]:
     """Yield the lines of each section as patterns, each with whether owners are named.
 
@@ -58,7 +58,7 @@ def _iterate_sections(
     """
     lines: list[tuple[re.Pattern[str], bool]] = []
     is_optional = has_default = False
-    for line in text.splitlines():
+    for line in owners_content.splitlines():
         pattern, *owners = re.split(r"(?<!\\)\s+", re.sub(r"(^|\s)#.*", "", line).strip())
         section = _SECTION.fullmatch(line.strip()) if is_gitlab else None
         if section is not None:

@@ -290,8 +290,8 @@ class ExaminedStack:
         """Return the area of the stack's findings."""
         return f"stack {self.name}"
 
-    def build_warning(self, text: str, remedy: str) -> Finding:
-        return Finding(self.area, Level.WARNING, text, remedy)
+    def build_warning(self, message: str, remedy: str) -> Finding:
+        return Finding(self.area, Level.WARNING, message, remedy)
 
     def find_locks(self) -> Iterator[Finding]:
         """Yield the locks of the stack, or an OK finding without locks.

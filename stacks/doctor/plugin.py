@@ -314,5 +314,5 @@ def _find_start_problems(
         )
 
 
-def _build_problem(text: str, remedy: str) -> Finding:
-    return Finding(AREA, Level.PROBLEM, text, remedy)
+def _build_problem(message: str, remedy: str) -> Finding:
+    return Finding(AREA, Level.PROBLEM, message, remedy)

@@ -204,14 +204,14 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, 
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(duration: str) -> float:
     """Return a duration in seconds: `1h30m` is 5400.0; an empty text is 0.
 
     Raises:
         ValueError: the text is no duration.
     """
-    if text in ("", "0"):
+    if duration in ("", "0"):
         return 0.0
-    if not re.fullmatch(f"(?:{_PART.pattern})+", text):
-        raise ValueError(f"{text!r} is not a duration; write one such as 30s, 45m or 1h30m")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    if not re.fullmatch(f"(?:{_PART.pattern})+", duration):
+        raise ValueError(f"{duration!r} is not a duration; write one such as 30s, 45m or 1h30m")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(duration))

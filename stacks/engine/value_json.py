@@ -70,11 +70,11 @@ def dump(document: Json) -> bytes:
         return encoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def load(text: str | bytes) -> Any:
+def load(document: str | bytes) -> Any:
     """Parse a JSON document. Raises ValueError for invalid JSON and duplicate keys."""
     try:
         return json.loads(
-            text, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicate_keys
+            document, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicate_keys
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

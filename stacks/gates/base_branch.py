@@ -92,8 +92,8 @@ def _limits_more(value: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     )
 
 
-def _parse_percentage(text: str) -> float:
-    return float(text.removesuffix("%"))
+def _parse_percentage(percentage: str) -> float:
+    return float(percentage.removesuffix("%"))
 
 
 _STRICTER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {

@@ -33,9 +33,9 @@ class SourceEdit:
     new_text: str
 
 
-def apply_edits(text: str, edits: Iterable[SourceEdit]) -> str:
+def apply_edits(source: str, edits: Iterable[SourceEdit]) -> str:
     """Return the text after the edits of one file, whose spans must not overlap."""
-    lines = text.splitlines(keepends=True) or [""]
+    lines = source.splitlines(keepends=True) or [""]
     # From the end to the beginning: an edit does not move the spans of earlier ones.
     for edit in sorted(edits, key=lambda item: item.span, reverse=True):
         line = lines[edit.span.line]

@@ -256,14 +256,14 @@ class _SourceReader:
 
 
 @lru_cache(maxsize=64)
-def parse_source(path: Path, text: str) -> SourceFile:
+def parse_source(path: Path, source: str) -> SourceFile:
     """Parse the text of a file.
 
     Results are cached: an editor asks about the same text many times.
     """
     problems = Diagnostics()
-    root = read_text(text, path.name, problems)
-    return SourceFile(path, text, root, problems)
+    root = read_text(source, path.name, problems)
+    return SourceFile(path, source, root, problems)
 
 
 def _list_entries(node: Node) -> Iterator[Entry]:

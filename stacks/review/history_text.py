@@ -304,10 +304,10 @@ def _to_span(node: ast.expr, text: str) -> _SourceSpan:
 
 
 @lru_cache(maxsize=8)
-def _parse_calls(text: str) -> tuple[ast.Call, ...]:
+def _parse_calls(source: str) -> tuple[ast.Call, ...]:
     """Return all calls in Python source; none in invalid source."""
     try:
-        tree = ast.parse(text)
+        tree = ast.parse(source)
     # The file may have been edited since the run.
     except (SyntaxError, ValueError, RecursionError):
         return ()
@@ -315,9 +315,9 @@ def _parse_calls(text: str) -> tuple[ast.Call, ...]:
 
 
 @lru_cache(maxsize=8)
-def _parse_entries(text: str) -> tuple[Entry, ...]:
+def _parse_entries(yaml_source: str) -> tuple[Entry, ...]:
     """Parse the entries of all sections of a topology."""
-    root = read_text(text, "", Diagnostics())
+    root = read_text(yaml_source, "", Diagnostics())
     sections = (entry.node for entry in root.entries.values())
     return tuple(e for s in sections if isinstance(s, MappingNode) for e in s.entries.values())
 

@@ -119,9 +119,9 @@ def _add_weekly_times(event: "Event", hours: WeeklyHours, made_at: datetime) -> 
     event.add("rrule", {"freq": "weekly", "byday": [name[:2].upper() for name in hours.days]})
 
 
-def _to_datetime(text: str) -> datetime:
+def _to_datetime(time_text: str) -> datetime:
     """Return a time of a line in UTC."""
-    return datetime.fromisoformat(text).astimezone(UTC)
+    return datetime.fromisoformat(time_text).astimezone(UTC)
 
 
 _DIGEST_LENGTH: Final = 12

@@ -193,11 +193,11 @@ def format_names(names: list[str]) -> str:
     return f"{', '.join(names[:_MAX_LISTED_NAMES])}{more}"
 
 
-def _build_notice(text: str, urn: str) -> Notice:
+def _build_notice(message: str, urn: str) -> Notice:
     """Return a notice about nodes in several fabrics; an empty `urn` means no single resource."""
     return Notice(
         kind=NoticeKind.FABRICS,
-        text=f"{text}. A job that runs in several fabrics does not get the network speed of one "
+        text=f"{message}. A job that runs in several fabrics does not get the network speed of one "
         "fabric",
         urn=urn,
         name=name_of(urn) if urn else "",

@@ -102,14 +102,14 @@ def build_unauthorized_hint(source: str, clock_ahead_s: float | None) -> str:
     return f"{advice}, and this machine's clock: requests carry a signed time"
 
 
-def is_version_refusal(status: int, text: str, version: str) -> bool:
+def is_version_refusal(status: int, message: str, version: str) -> bool:
     """Return True if an error answer refuses the requested version of the API.
 
     The platform documents no such answer: the text has to name the version, in Korean or English.
     """
     # Not the digits of an address such as 10.1.3.0.
-    has_number = re.search(rf"(?<![\d.]){re.escape(version)}(?!\.?\d)", text) is not None
-    has_word = re.search(r"version|버전", text, re.IGNORECASE) is not None
+    has_number = re.search(rf"(?<![\d.]){re.escape(version)}(?!\.?\d)", message) is not None
+    has_word = re.search(r"version|버전", message, re.IGNORECASE) is not None
     return status in {400, 406} and has_number and has_word
 
 

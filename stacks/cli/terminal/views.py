@@ -38,7 +38,7 @@ class View(Protocol):
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
         """Show the outcome of a run whose display is closed by now."""
 
-    def show_notice(self, text: str) -> None:
+    def show_notice(self, message: str) -> None:
         """Show a text at once; called from any thread."""
 
     def close(self) -> None:
@@ -52,9 +52,9 @@ class _ScreenView:
         self.screen = screen
         self.started = RunStarted("update", True, "", "")
 
-    def show_notice(self, text: str) -> None:
+    def show_notice(self, message: str) -> None:
         """Show a text at once, as a warning."""
-        self.screen.warn(text)
+        self.screen.warn(message)
 
     def close(self) -> None:
         """Do nothing: no display is open."""
@@ -170,12 +170,12 @@ class HumanView(_ScreenView):
         self._progress = self._create_progress()
         return self._progress
 
-    def show_notice(self, text: str) -> None:
+    def show_notice(self, message: str) -> None:
         """Print the notice, above the progress display if there is one."""
         if self._progress is None:
-            self.screen.print(text)
+            self.screen.print(message)
         else:
-            self._progress.print(text)
+            self._progress.print(message)
 
     def close(self) -> None:
         """End the progress display, if there is one, before the results."""

@@ -604,15 +604,15 @@ class Deployment:
             on_skipped_check=self._report_skipped_check,
         )
 
-    def _warn(self, text: str) -> None:
+    def _warn(self, message: str) -> None:
         """Emit a warning to the events of the run."""
-        self.events.emit(Diagnostic("warning", text))
+        self.events.emit(Diagnostic("warning", message))
 
-    def _report_skipped_check(self, text: str) -> None:
+    def _report_skipped_check(self, check: str) -> None:
         """Send the event of a skipped check, once for each text."""
-        if text not in self._unchecked:
-            self._unchecked.add(text)
-            self.events.emit(SkippedCheck(text))
+        if check not in self._unchecked:
+            self._unchecked.add(check)
+            self.events.emit(SkippedCheck(check))
 
     def _warn_of_pending_operations(self) -> None:
         """Warn of operations left pending by an interrupted run, or by a run still going on."""

@@ -339,13 +339,13 @@ class _CreateSearch:
             on_warning=lambda text: self._report_once(f"{name_of(urn)}: {text}"),
         )
 
-    def _report_once(self, text: str) -> None:
-        """Report `text` unless this search has reported the message before."""
+    def _report_once(self, message: str) -> None:
+        """Report `message` unless this search has reported the message before."""
         with self._lock:
-            is_news = text not in self._reported
-            self._reported.add(text)
+            is_news = message not in self._reported
+            self._reported.add(message)
         if is_news:
-            self.report(text)
+            self.report(message)
 
 
 def _add_recovered(

@@ -249,9 +249,9 @@ class Engine:
         self.events.emit(Diagnostic(severity, request.message, request.urn))
         return empty_pb2.Empty()
 
-    def warn(self, text: str) -> None:
+    def warn(self, message: str) -> None:
         """Show a warning of a topology."""
-        self.events.emit(Diagnostic("warning", text))
+        self.events.emit(Diagnostic("warning", message))
 
     def RequirePulumiVersion(  # noqa: N802
         self, request: engine_pb2.RequirePulumiVersionRequest

@@ -187,9 +187,9 @@ def find_passphrase(
     raise SecretsError("the passphrase of the stack's secrets is not set", hint=_TWO_WAYS_HINT)
 
 
-def _parse_salt_state(text: str) -> tuple[bytes, str]:
+def _parse_salt_state(salt_state: str) -> tuple[bytes, str]:
     """Return the salt and the encrypted sample of a stack's salt text. Raises SecretsError."""
-    version, _, rest = text.partition(":")
+    version, _, rest = salt_state.partition(":")
     salt_text, _, sample = rest.partition(":")
     try:
         salt = base64.b64decode(salt_text, validate=True)
