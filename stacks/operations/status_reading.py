@@ -77,7 +77,30 @@ def read_status(
 
     Nothing is locked and nothing is changed. The state of an emulated stack is shown without
     `emulate` too. `root` is the folder of a multi-stack workspace, whose emulator is used by
-    projects without their own. `measures` is as for `build_status`.
+    projects without their own. With `measures` and `refresh`, each resource is also compared with
+    the state, and the use of GPUs is measured, for metrics. Lens is asked wherever it is
+    configured. A platform that cannot be asked is a problem in the status, not an error.
+
+    Raises:
+        EngineError: the stack cannot be opened, or belongs to the other environment.
+    """
+    with _open_for_reading(selected, refresh=refresh, emulate=emulate, root=root) as opened:
+        stack, emulated = opened
+        lock_holder = describe_lock_holder(selected.workspace, stack.name)
+        return _build_status(
+            stack,
+            refresh=refresh,
+            emulated=emulated,
+            lock_holder=lock_holder,
+            measures=measures and refresh,
+        )
+
+
+@contextlib.contextmanager
+def _open_for_reading(
+    selected: SelectedStack, *, refresh: bool, emulate: bool, root: Path | None = None
+) -> Iterator[tuple[Stack, bool]]:
+    """Yield the stack and True if emulated; the stored state is read without `emulate`, too.
 
     Raises:
         EngineError: the stack cannot be opened, or belongs to the other environment.
@@ -90,77 +113,48 @@ def read_status(
         with enter_environment(
             stack, emulate=emulate or shows_state, root=root, shows_state=shows_state
         ) as emulated:
-            lock_holder = describe_lock_holder(selected.workspace, stack.name)
-            return build_status(
-                stack,
-                refresh=refresh,
-                emulated=emulated,
-                lock_holder=lock_holder,
-                measures=measures,
-            )
+            yield stack, emulated
 
 
-def build_status(
-    stack: Stack,
-    *,
-    refresh: bool,
-    emulated: bool,
-    lock_holder: str,
-    now: Callable[[], float] = time.time,
-    measures: bool = False,
+def _build_status(
+    stack: Stack, *, refresh: bool, emulated: bool, lock_holder: str, measures: bool
 ) -> StatusReport:
-    """Build the status of an open stack from the state, or with `refresh` from the platforms.
-
-    Lens is asked wherever it is configured, also without `refresh`. A platform that cannot be asked
-    is a problem in the status, not an error.
-
-    Args:
-        emulated: the stack's objects are on an emulator.
-        lock_holder: who holds the stack's lock; empty if nobody does.
-        now: the current time, for the age of the state.
-        measures: with `refresh`, also compare with the state and measure the use of GPUs, for
-            metrics.
-    """
+    """Build the status of an open stack; `lock_holder` is who holds the lock, empty if nobody."""
     config = read_config(stack)
-    book = PriceBook.read(stack.project.directory)
     resources = _observe_resources(stack, config, refresh=refresh, finds_drift=measures)
-    entries = _list_shown_entries(stack)
     settings = Settings(config=config.get, environ=stack.run_context.environ)
     clock = synchronize_clock(stack.run_context.clock)
+    book = PriceBook.read(stack.project.directory)
     live_metrics = _read_live_metrics(resources, settings) if refresh else {}
     # Idle times are not recorded here: looking at a status must not count as a check of `expire`.
-    watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.get_intents().records)))
+    records = EphemeralRecords(stack.get_intents().records)
+    watch = IdleWatch(settings, clock, Intents(records)) if refresh else None
     statuses = [
-        _build_resource_status(resource, book, live_metrics.get(resource.entry.urn))
+        _build_resource_status(
+            resource, book, live_metrics.get(resource.entry.urn, _LiveMetrics()), watch
+        )
         for resource in resources
     ]
-    if refresh:
-        statuses = [
-            _add_idleness(resource_status, resource, watch)
-            for resource_status, resource in zip(statuses, resources, strict=True)
-        ]
     # A resource that is gone has no outputs, and no notices either.
     existing_entries = [resource.entry for resource in resources if resource.entry.outputs]
     # What differs from the state alone is a notice only where the platforms were asked.
-    stored_outputs = {entry.urn: entry.outputs for entry in entries} if refresh else {}
+    stored_outputs = {entry.urn: entry.outputs for entry in _list_shown_entries(stack)}
     notices = list_entry_notices(
-        existing_entries, clock.now(), stored_outputs, is_emulated=clock.is_platforms
+        existing_entries,
+        clock.now(),
+        stored_outputs if refresh else {},
+        is_emulated=clock.is_platforms,
     )
-    cost = sum_costs(
-        (resource_status.name, resource_status.footprint) for resource_status in statuses
-    )
+    cost = sum_costs((status.name, status.footprint) for status in statuses)
     monitoring = _read_monitoring(settings) if is_configured(settings) else None
-    is_priced = book.prices is not None or cost.amounts
-    # The clock of the machine that wrote the state may be ahead.
-    age = max(0.0, now() - (to_unix_time(stack.snapshot.manifest.time) or 0.0))
-    shown_cost = cost if is_priced else None
     return StatusReport(
         stack.name,
         statuses,
         monitoring,
-        shown_cost,
+        cost if book.prices is not None or cost.amounts else None,
         notices,
-        age,
+        # The clock of the machine that wrote the state may be ahead.
+        age=max(0.0, time.time() - (to_unix_time(stack.snapshot.manifest.time) or 0.0)),
         is_live=refresh,
         running_change=lock_holder,
         emulated=emulated,
@@ -173,8 +167,8 @@ def build_status(
             clock.now(),
             emulated=emulated,
             has_emulated_clock=clock.is_platforms,
-            drift=_count_drift(resources) if refresh and measures else None,
-            usage=_measure_usage(resources, settings) if refresh and measures else {},
+            drift=_count_drift(resources) if measures else None,
+            usage=_measure_usage(resources, settings) if measures else {},
             unread={resource.entry.urn for resource in resources if resource.problem},
             monitored_nodes=monitoring.node_counts if monitoring else {},
         ),
@@ -187,10 +181,9 @@ def build_status(
     )
 
 
-def _count_drift(resources: Iterable["_ObservedResource"]) -> int | None:
+def _count_drift(resources: Sequence["_ObservedResource"]) -> int | None:
     """Return the number of resources with drift; None if a resource could not be read."""
-    resources = list(resources)
-    if any(resource.problem and not resource.is_gone for resource in resources):
+    if any(resource.is_unread for resource in resources):
         return None
     return sum(resource.has_drifted for resource in resources)
 
@@ -201,8 +194,8 @@ def _measure_usage(
     """Return the measured share of use of each resource's GPUs, by URN, where known."""
     usage = {}
     for resource in resources:
-        entry, lifecycle = resource.entry, find_lifecycle(resource.entry.type)
-        if lifecycle is None or not entry.custom or resource.problem:
+        entry, lifecycle = resource.entry, resource.lifecycle
+        if lifecycle is None:
             continue
         with contextlib.suppress(GpuformError):
             share = lifecycle.hooks.measure_gpu_usage(settings, entry.id)
@@ -223,12 +216,8 @@ def read_node_inventory(
         NoTopology: the stack has no resource of a name.
         EngineError: the stack cannot be opened, or belongs to the other environment.
     """
-    with selected.begin_operation() as begun:
-        stack = begun.open()
-        is_implied = not refresh and CLOCK_VARIABLE not in stack.run_context.environ
-        shows_state = not emulate and is_implied and is_recorded_emulated(stack)
-        with enter_environment(stack, emulate=emulate or shows_state, shows_state=shows_state):
-            resources = _observe_resources(stack, read_config(stack), refresh=refresh)
+    with _open_for_reading(selected, refresh=refresh, emulate=emulate) as (stack, _emulated):
+        resources = _observe_resources(stack, read_config(stack), refresh=refresh)
     known_names = {name for resource in resources for name in resource.names}
     for name in names:
         if name not in known_names:
@@ -246,9 +235,7 @@ def read_node_inventory(
         for record in list_entry_nodes(resource.entry)
     ]
     return NodeInventory(
-        success=not any(
-            resource.problem and not resource.is_gone for resource in selected_resources
-        ),
+        success=not any(resource.is_unread for resource in selected_resources),
         nodes_checked=len(records),
         nodes=tuple(sorted(records, key=lambda record: (record.platform, record.node_id))),
         unknown=tuple(
@@ -310,6 +297,17 @@ class _ObservedResource:
         """Return the resource's URN and the name in the program."""
         return {self.entry.urn, name_of(self.entry.urn)}
 
+    @property
+    def is_unread(self) -> bool:
+        """Return True if the platform could not be asked."""
+        return bool(self.problem) and not self.is_gone
+
+    @property
+    def lifecycle(self) -> "type[Lifecycle[Any, Any]] | None":
+        """Return the lifecycle of a read resource; None without a platform, and after a problem."""
+        is_read = self.entry.custom and not self.problem
+        return find_lifecycle(self.entry.type) if is_read else None
+
 
 def _read_resources(
     stack: Stack, config: Mapping[str, str], entries: list[ResourceState], *, finds_drift: bool
@@ -353,7 +351,7 @@ def _has_platform_object(entry: ResourceState) -> bool:
 class _LiveMetrics:
     """The platform's live metrics of a resource, or the problem that kept them from being read."""
 
-    live: Live | None
+    live: Live | None = None
     problem: str = ""
 
 
@@ -367,28 +365,30 @@ def _read_live_metrics(
     """
     kinds: dict[type[Lifecycle[Any, Any]], dict[str, str]] = {}
     for resource in resources:
-        lifecycle = find_lifecycle(resource.entry.type)
-        if (
-            lifecycle is not None
-            and resource.entry.custom
-            and not (resource.problem or resource.is_gone)
-        ):
-            kinds.setdefault(lifecycle, {})[resource.entry.urn] = resource.entry.id
+        if resource.lifecycle is not None:
+            kinds.setdefault(resource.lifecycle, {})[resource.entry.urn] = resource.entry.id
     metrics_by_urn: dict[str, _LiveMetrics] = {}
     for lifecycle, ids in kinds.items():
         try:
             live = lifecycle.hooks.read_live_metrics(settings, sorted(set(ids.values())))
         except GpuformError as error:
-            metrics_by_urn |= dict.fromkeys(ids, _LiveMetrics(None, str(error)))
+            metrics_by_urn |= dict.fromkeys(ids, _LiveMetrics(problem=str(error)))
         else:
             metrics_by_urn |= {urn: _LiveMetrics(live.get(id_)) for urn, id_ in ids.items()}
     return metrics_by_urn
 
 
 def _build_resource_status(
-    resource: _ObservedResource, book: PriceBook, live_metrics: _LiveMetrics | None
+    resource: _ObservedResource,
+    book: PriceBook,
+    live_metrics: _LiveMetrics,
+    watch: IdleWatch | None,
 ) -> ResourceStatus:
-    """Build the status of a resource; usage and cost count only for objects of the stack."""
+    """Build the status of a resource; usage and cost count only for objects of the stack.
+
+    With `watch`, the live metrics have a line about whether `gpuform expire` would stop an idle
+    resource.
+    """
     entry, outputs = resource.entry, resource.entry.outputs
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")
@@ -397,38 +397,25 @@ def _build_resource_status(
     )
     is_own = entry.custom and not entry.external
     footprint = compute_current_usage(entry) if outputs and is_own else ResourceUsage()
-    name, priced_usage = name_of(entry.urn), price_usage(footprint, book)
+    live = live_metrics.live
+    if watch and resource.lifecycle and (verdict := watch(entry)):
+        effect = (
+            "the next `gpuform expire` stops it: idle" if verdict.is_idle else "not stopped as idle"
+        )
+        live = live or Live((), {})
+        live = replace(live, lines=(*live.lines, f"{effect} idle: {verdict.because}"))
     return ResourceStatus(
-        name,
+        name_of(entry.urn),
         type_,
         entry.id,
         summary,
         resource.problem,
-        priced_usage,
+        price_usage(footprint, book),
         is_gone=resource.is_gone,
-        live=live_metrics.live if live_metrics else None,
-        live_problem=live_metrics.problem if live_metrics else "",
+        live=live,
+        live_problem=live_metrics.problem,
         nodes=list_entry_nodes(entry),
     )
-
-
-def _add_idleness(
-    status: ResourceStatus, resource: _ObservedResource, watch: IdleWatch
-) -> ResourceStatus:
-    """Return the status with a line about whether `gpuform expire` would stop the idle resource.
-
-    Unchanged for a resource whose idle time is not watched.
-    """
-    is_there = resource.entry.custom and not (resource.problem or resource.is_gone)
-    verdict = watch(resource.entry) if is_there else None
-    if verdict is None:
-        return status
-    live = status.live or Live((), {})
-    verdict_text = (
-        "the next `gpuform expire` stops it: idle" if verdict.is_idle else "not stopped as idle"
-    )
-    lines = (*live.lines, f"{verdict_text}: {verdict.because}")
-    return replace(status, live=Live(lines, live.figures))
 
 
 def _read_monitoring(settings: Settings) -> LensStatus:
@@ -449,7 +436,7 @@ class StatusQuery:
 
     With `refresh` the platforms are asked. With `emulate` each stack is read on its emulator;
     projects without their own share the one of `root`. `ask_passphrase` receives the name of a
-    stack and a prompt; it is None where nobody can answer. `measures` is as for `build_status`.
+    stack and a prompt; it is None where nobody can answer. `measures` is as for `read_status`.
     """
 
     root: Path
