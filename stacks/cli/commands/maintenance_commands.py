@@ -28,13 +28,12 @@ from gpuform.stacks.cli.flags import (
     require_checks_flag,
     yes_flag,
 )
-from gpuform.stacks.cli.session import FORMATS, Session, add_stack_flags, open_session, write_review
+from gpuform.stacks.cli.session import FORMATS, add_stack_flags, open_session, write_review
 from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.operations.runs.options import RunOptions
 
 if TYPE_CHECKING:
-    from gpuform.stacks.operations.multi_stack.runner import MultiStackResult
     from gpuform.stacks.operations.status_reading import DriftResult
 
 
@@ -82,6 +81,8 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
       gpuform drift --stack prod
       gpuform drift --detailed-exitcode --format github --output drift.md
     """
+    from gpuform.schemas.plan import Plan  # noqa: PLC0415 - as above
+    from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
         create_message_callbacks,
         find_workspace,
@@ -101,48 +102,41 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
         raise click.UsageError(
             "--target selects resources of one stack: it cannot be combined with --all"
         )
+    plan: Plan | StacksPlan
     with open_session() as session:
         if every_stack:
-            result = _find_drift_of_all(MultiStackFlags(filters, jobs), session, emulate=emulate)
-            if result.plan is None:
+            from gpuform.stacks.cli import multi_stack_runs  # noqa: PLC0415 - as above
+
+            stacks_flags = MultiStackFlags(filters, jobs)
+            stacks_result = multi_stack_runs.find_drift(stacks_flags, session, emulate=emulate)
+            if stacks_result.plan is None:
                 return FAILED
-            write_review(
-                Review.from_stacks_plan(result.plan, emulate=emulate), form, output, session
-            )
-            if save_plan is not None:
-                write_stacks_plan(save_plan, result.plan, None)
-            if not result.succeeded:
-                return FAILED
-            return CHANGES if detailed_exitcode and result.plan.has_changes else SUCCESS
-        # The state is enough: no program runs.
-        workspace = find_workspace(session, runs_program=False)
-        if is_continued_in_virtualenv(workspace.project):
-            return SUCCESS
-        selected = select_stack(session, workspace)
-        with raise_on_signals():
-            drift_result = find_reported_drift(
-                selected, target, create_message_callbacks(session.screen), emulate=emulate
-            )
-        plan, problems = drift_result.plan, list(_list_problems(drift_result))
-        review = Review([StackFacts(plan, emulate=emulate)])
+            plan, succeeded = stacks_result.plan, stacks_result.succeeded
+            problems: list[str] = []  # each stack's process has reported its own
+            review = Review.from_stacks_plan(plan, emulate=emulate)
+        else:
+            # The state is enough: no program runs.
+            workspace = find_workspace(session, runs_program=False)
+            if is_continued_in_virtualenv(workspace.project):
+                return SUCCESS
+            selected = select_stack(session, workspace)
+            callbacks = create_message_callbacks(session.screen)
+            with raise_on_signals():
+                result = find_reported_drift(selected, target, callbacks, emulate=emulate)
+            plan, succeeded, problems = result.plan, result.succeeded, [*_list_problems(result)]
+            review = Review([StackFacts(plan, emulate=emulate)])
         write_review(review, form, output, session)
         if save_plan is not None:
-            write_plan(save_plan, plan)
+            if isinstance(plan, StacksPlan):
+                write_stacks_plan(save_plan, plan, None)
+            else:
+                write_plan(save_plan, plan)
         # After the review: what could be read is shown in any case.
         for problem in problems:
             session.screen.warn(problem)
-    if problems:
+    if not succeeded:
         return FAILED
     return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
-
-
-def _find_drift_of_all(
-    multi_stack_flags: MultiStackFlags, session: Session, *, emulate: bool
-) -> "MultiStackResult":
-    """Return the changes made outside of Pulumi to all chosen stacks."""
-    from gpuform.stacks.cli import multi_stack_runs  # noqa: PLC0415 - the engine, not for help
-
-    return multi_stack_runs.find_drift(multi_stack_flags, session, emulate=emulate)
 
 
 def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
