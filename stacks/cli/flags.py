@@ -120,6 +120,22 @@ parallel_flag = click.option(
     metavar="N",
     help="Number of parallel resource operations; 0 or less means 1; default: 256.",
 )
+allow_flag = click.option(
+    "--allow",
+    multiple=True,
+    metavar="NAME",
+    help="Allow a refused action, such as destroy-reserved, for this run only.",
+)
+message_flag = click.option(
+    "--message",
+    "-m",
+    default="",
+    metavar="TEXT",
+    help="A message for the history; default: the title of the commit.",
+)
+pulumi_json_flag = click.option(
+    "--json", "-j", is_flag=True, help="Print Pulumi's JSON to stdout, and nothing else."
+)
 yes_flag = click.option(
     "--yes", "-y", is_flag=True, help="Skip the confirmation; the preview is still shown."
 )

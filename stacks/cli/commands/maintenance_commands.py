@@ -17,13 +17,16 @@ from gpuform.stacks.cli.flags import (
     add_format_flags,
     adopt_flag,
     all_flag,
+    allow_flag,
     create_anew_flag,
     emulate_flag,
     filter_flag,
     jobs_flag,
     lock_flag,
+    message_flag,
     output_flag,
     parallel_flag,
+    pulumi_json_flag,
     reject_filter_without_all,
     require_checks_flag,
     yes_flag,
@@ -162,20 +165,9 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
     is_flag=True,
     help="Also destroy the dependents of expired resources.",
 )
-@click.option(
-    "--allow",
-    multiple=True,
-    metavar="NAME",
-    help="Allow a refused action, such as destroy-reserved, for this run only.",
-)
-@click.option(
-    "--message",
-    "-m",
-    default="",
-    metavar="TEXT",
-    help="A message for the history; default: the title of the commit.",
-)
-@click.option("--json", "-j", is_flag=True, help="Print Pulumi's JSON to stdout, and nothing else.")
+@allow_flag
+@message_flag
+@pulumi_json_flag
 @require_checks_flag
 @adopt_flag
 @create_anew_flag
@@ -239,14 +231,8 @@ def expire(**flags: Any) -> int:
     metavar="NAME",
     help="Allow a refused action, such as evict-jobs, for this run only.",
 )
-@click.option(
-    "--message",
-    "-m",
-    default="",
-    metavar="TEXT",
-    help="A message for the history; default: the title of the commit.",
-)
-@click.option("--json", "-j", is_flag=True, help="Print Pulumi's JSON to stdout, and nothing else.")
+@message_flag
+@pulumi_json_flag
 @require_checks_flag
 @parallel_flag
 @lock_flag

@@ -16,13 +16,16 @@ from gpuform.stacks.cli.flags import (
     add_format_flags,
     adopt_flag,
     all_flag,
+    allow_flag,
     create_anew_flag,
     emulate_flag,
     filter_flag,
     jobs_flag,
     lock_flag,
+    message_flag,
     parallel_flag,
     preview_only_names,
+    pulumi_json_flag,
     reject_filter_without_all,
     require_checks_flag,
     yes_flag,
@@ -83,9 +86,7 @@ _COMMON_FLAGS = (
     filter_flag,
     jobs_flag,
     parallel_flag,
-    click.option(
-        "--json", "-j", is_flag=True, help="Print Pulumi's JSON to stdout, and nothing else."
-    ),
+    pulumi_json_flag,
     emulate_flag,
     click.option(
         "--config",
@@ -125,12 +126,6 @@ _EXPECT_NO_CHANGES = click.option(
 )
 _DETAILED_EXITCODE = click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 if anything would change."
-)
-_ALLOW = click.option(
-    "--allow",
-    multiple=True,
-    metavar="NAME",
-    help="Allow a refused action, such as destroy-reserved, for this run only.",
 )
 _GATES_FROM = click.option(
     "--gates-from",
@@ -175,14 +170,7 @@ _CONTINUE_ON_ERROR = click.option(
     help="When a resource fails, continue with those that do not depend on it.",
 )
 _SKIP_PREVIEW = click.option("--skip-preview", "-f", is_flag=True, help="Skip the preview.")
-_MESSAGE = click.option(
-    "--message",
-    "-m",
-    default="",
-    metavar="TEXT",
-    help="A message for the history; default: the title of the commit.",
-)
-_CHANGE_FLAGS = (_MESSAGE, lock_flag)
+_CHANGE_FLAGS = (message_flag, lock_flag)
 _ADOPTION_FLAGS = (adopt_flag, create_anew_flag)
 _SAVE_PLAN = click.option(
     "--save-plan",
@@ -259,7 +247,7 @@ _CHECK_PLAN = click.option(
     _REFRESH,
     _EXPECT_NO_CHANGES,
     _DETAILED_EXITCODE,
-    _ALLOW,
+    allow_flag,
     _GATES_FROM,
     require_checks_flag,
     *_TARGET_FLAGS,
@@ -300,7 +288,7 @@ def preview(**flags: Any) -> int:
     _PREVIEW_ONLY,
     _REFRESH,
     _EXPECT_NO_CHANGES,
-    _ALLOW,
+    allow_flag,
     _GATES_FROM,
     require_checks_flag,
     *_TARGET_FLAGS,
@@ -335,7 +323,7 @@ def up(**flags: Any) -> int:
     _SKIP_PREVIEW,
     _PREVIEW_ONLY,
     _EXPECT_NO_CHANGES,
-    _ALLOW,
+    allow_flag,
     _GATES_FROM,
     *_TARGET_FLAGS,
     _RUN_PROGRAM,
@@ -368,7 +356,7 @@ def refresh(**flags: Any) -> int:
     _SKIP_PREVIEW,
     _PREVIEW_ONLY,
     _REFRESH,
-    _ALLOW,
+    allow_flag,
     _GATES_FROM,
     require_checks_flag,
     *_TARGET_FLAGS,
@@ -460,7 +448,7 @@ _PARTS = click.option(
 @jobs_flag
 @parallel_flag
 @_REFRESH
-@_ALLOW
+@allow_flag
 @_GATES_FROM
 @_REHEARSE
 @emulate_flag
@@ -515,7 +503,7 @@ def plan_part(stacks: tuple[str, ...], parts: Path, *, waves: bool, **flags: Any
 )
 @_EXPECT_NO_CHANGES
 @_DETAILED_EXITCODE
-@_ALLOW
+@allow_flag
 @_GATES_FROM
 @require_checks_flag
 @add_common_flags
