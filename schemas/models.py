@@ -330,8 +330,5 @@ def _anchor_pattern(pattern: str) -> str:
 
 @cache
 def _create_text_validator(pattern: str) -> SchemaValidator:
-    """Return the validator of texts with a match of the pattern anywhere.
-
-    Raises SchemaError. Raises SchemaError.
-    """
+    """Return the validator of texts with a match of the pattern anywhere. Raises SchemaError."""
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))

@@ -46,10 +46,7 @@ class PlanAction(StrEnum):
 
     @property
     def is_change(self) -> bool:
-        """Return False for actions without an effect on the object: same, read and refresh.
-
-        same, read and refresh.
-        """
+        """Return False for actions without an effect on the object: same, read and refresh."""
         return self not in (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
 
 
@@ -460,7 +457,7 @@ class Plan(FrozenModel):
 
     @property
     def project_stack(self) -> str:
-        """Return the stack's name with the project: PROJECT/STACK. PROJECT/STACK."""
+        """Return the stack's name with the project: PROJECT/STACK."""
         return f"{self.project}/{self.stack}"
 
     @property

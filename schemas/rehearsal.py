@@ -145,10 +145,7 @@ class HazardOutcome(FrozenModel):
 
     @property
     def severity(self) -> tuple[float, ...]:
-        """Return a sort key for outcomes: the larger the key, the worse the outcome.
-
-        the greater, the worse.
-        """
+        """Return a sort key for outcomes: the larger the key, the worse the outcome."""
         is_open = self.lost_for_s is None
         return (
             float(len(self.data_lost)),

@@ -279,10 +279,7 @@ def _check_default(name: str, default: ConfigDefault, value: str) -> None:
 
 
 def _check_form(value: str) -> None:
-    """Check that the value is a known form of output.
-
-    Raises EngineError for any other value. Raises EngineError for any other value.
-    """
+    """Check that the value is a known form of output. Raises EngineError for any other value."""
     if value not in tuple(Form):
         raise EngineError(f"{_FORM} is {' or '.join(Form)}, not {value!r}")
 

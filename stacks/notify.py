@@ -256,10 +256,7 @@ class Notifier:
 
 
 def _build_key(rule: Rule, event: NotifyEvent, subject: str) -> str:
-    """Return the key of a reported occurrence: the rule, the event, and the subject's digest.
-
-    the rule, the event, and a digest of the subject.
-    """
+    """Return the key of a reported occurrence: the rule, the event, and the subject's digest."""
     return f"{rule.name}/{event}/{_compute_digest(subject)}"
 
 

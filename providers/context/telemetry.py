@@ -238,10 +238,7 @@ def create_exporter(signal: Signal, environ: Mapping[str, str], warn: Warn) -> A
 
 
 def build_resource(environ: Mapping[str, str]) -> "Resource":
-    """Return the sender of the signals: gpuform, unless the OTEL_ variables name the service.
-
-    gpuform, unless the OTEL_ variables name the service.
-    """
+    """Return the sender of the signals: gpuform, unless the OTEL_ variables name the service."""
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - only for a collector
 
     attributes = {"service.version": version("gpuform")}

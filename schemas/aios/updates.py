@@ -445,10 +445,7 @@ def _build_removal(entries: Sequence[wire.Node]) -> Body:
 
 
 def _match_any(values: Sequence[Any]) -> Any:
-    """Return a Mongo condition for any of the values: the value itself, or `$in`.
-
-    the value itself, or `$in`.
-    """
+    """Return a Mongo condition for any of the values: the value itself, or `$in`."""
     return values[0] if len(values) == 1 else {"$in": list(values)}
 
 

@@ -16,10 +16,7 @@ from gpuform.schemas.models import WireList, WireModel
 
 
 def repair_encoding(text: object) -> object:
-    """Return a text with the UTF-8 repaired where read as Windows-1252: `℃` for `â„ƒ`.
-
-    `℃` for `â„ƒ`. Any other text or value is returned unchanged.
-    """
+    """Return a text with the UTF-8 repaired where read as Windows-1252: `℃` for `â„ƒ`. Any other text or value is returned unchanged."""
     if not isinstance(text, str):
         return text
     try:
@@ -131,10 +128,7 @@ class Consumer(LensModel):
 
     @property
     def use(self) -> str:
-        """Return the requested GPUs and their utilization for people: `8 GPUs, 40% used`.
-
-        `8 GPUs, 40% used`.
-        """
+        """Return the requested GPUs and their utilization for people: `8 GPUs, 40% used`."""
         gpus, utilization = self.stat.gpu_request, self.stat.gpu_utilization
         gpus_text = "GPUs unknown" if gpus is None else f"{gpus} GPU{'' if gpus == 1 else 's'}"
         return f"{gpus_text}, {'use unknown' if utilization is None else f'{utilization:.0%} used'}"

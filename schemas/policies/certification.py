@@ -151,10 +151,7 @@ class CategoryInputs(InputModel):
 
     @property
     def required(self) -> float | None:
-        """Return the lowest passing result: the floor less the tolerance; None without a floor.
-
-        the floor less the tolerance; None without a floor.
-        """
+        """Return the lowest passing result: the floor less the tolerance; None without a floor."""
         if self.floor is None:
             return None
         match = _SHARE.fullmatch(self.tolerance or "0%")

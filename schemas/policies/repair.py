@@ -184,7 +184,7 @@ class RepairInputs(MachineRepairInputs):
 
     @property
     def parallel(self) -> int:
-        """Return the number of nodes to repair at a time: as declared, or 1. as declared, or 1."""
+        """Return the number of nodes to repair at a time: as declared, or 1."""
         return self.max_parallel or 1
 
     @property

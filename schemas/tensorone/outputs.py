@@ -238,5 +238,5 @@ def _find_reached_limits(limits: AutoTerminate, cost: Cost) -> Iterator[str]:
 
 
 def _format_count(number: float, unit: str) -> str:
-    """Return a number with the unit: `1 hour`, `60 minutes`. `1 hour`, `60 minutes`."""
+    """Return a number with the unit: `1 hour`, `60 minutes`."""
     return f"{number:g} {unit}" + ("" if number == 1 else "s")

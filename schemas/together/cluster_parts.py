@@ -395,10 +395,7 @@ def parse_ssh_issuer(issuer: str) -> SshAuthority:
 
 
 def validate_ssh_issuer(issuer: str) -> str:
-    """Return `issuer` if the text is the OIDC issuer of a cluster.
-
-    Raises ValueError otherwise. Raises ValueError otherwise.
-    """
+    """Return `issuer` if the text is the OIDC issuer of a cluster. Raises ValueError otherwise."""
     parse_ssh_issuer(issuer)
     return issuer
 

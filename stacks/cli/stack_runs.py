@@ -187,10 +187,7 @@ def rehearse_plan(
 
 
 def create_rehearsal_progress(screen: Screen) -> Callable[[int, int], None]:
-    """Return a function to show the progress on stderr: each hazard on a terminal, else few.
-
-    each hazard on a terminal, else few.
-    """
+    """Return a function to show the progress on stderr: each hazard on a terminal, else few."""
     last_shares: list[int] = []
 
     def show(played: int, planned: int) -> None:

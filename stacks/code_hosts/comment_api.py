@@ -114,10 +114,7 @@ class CommentApi(ABC, Generic[Item]):
         return {"body": body}
 
     def build_new_comment(self, body: str) -> dict[str, Any]:
-        """Return the request body to add a comment: as for an edit, unless overridden.
-
-        the same as for an edit, unless overridden.
-        """
+        """Return the request body to add a comment: as for an edit, unless overridden."""
         return self.build_text(body)
 
     @abstractmethod

@@ -185,10 +185,7 @@ def format_time(moment: float) -> str:
 
 
 def _describe_engine(environment: Mapping[str, str]) -> str:
-    """Return the program of the run: the Pulumi CLI records its own version, and not gpuform's.
-
-    the Pulumi CLI records its own version, and not gpuform's.
-    """
+    """Return the program of the run: the Pulumi CLI records its own version, and not gpuform's."""
     if version := environment.get("gpuform.version"):
         return f"gpuform {version}"
     return f"Pulumi CLI {environment.get('pulumi.version', '')}".strip()

@@ -315,10 +315,7 @@ class ObservedNodes:
 def list_observed_nodes(
     resources: Iterable[ResourceState], drift: Sequence[ResourceDrift]
 ) -> dict[str, ObservedNodes]:
-    """Return the nodes of each resource with nodes, by URN: as drifted, or as in the state.
-
-    as drifted, or as in the state.
-    """
+    """Return the nodes of each resource with nodes, by URN: as drifted, or as in the state."""
     observed_nodes = {}
     for resource in resources:
         records = list_entry_nodes(resource)
@@ -394,10 +391,7 @@ def break_observed_nodes(
 
 
 def describe_drift(drift: Iterable[ResourceDrift]) -> Iterator[str]:
-    """Yield each drift found by the plan's refresh, for people: clusters.train: num_gpus is 8.
-
-    clusters.train: num_gpus is 8.
-    """
+    """Yield each drift found by the plan's refresh, for people: clusters.train: num_gpus is 8."""
     for item in drift:
         facts = ["no longer exists"] if item.is_gone else []
         facts += [

@@ -175,10 +175,7 @@ def _rehearse_in_process(spec: RehearsalSpec, sender: Connection) -> None:
 def _play_shares(
     specs: list[RehearsalSpec], on_progress: Callable[[int, int], None]
 ) -> list[ShareReport]:
-    """Play all shares in parallel, and return the reports.
-
-    An exception kills the processes. An exception kills the processes.
-    """
+    """Play all shares in parallel, and return the reports. An exception kills the processes."""
     start_fork_server()
     processes = ProcessRegistry()
     progress = [PlayProgress(0, 0)] * len(specs)

@@ -265,10 +265,7 @@ class PlanPlayer:
         return played
 
     def play_after_kill(self, snapshot: Snapshot, samples: Sequence[FleetState]) -> PlayedRun:
-        """Continue after a kill from the snapshot: another machine runs the command again.
-
-        another machine runs the command again.
-        """
+        """Continue after a kill from the snapshot: another machine runs the command again."""
         self.restore(snapshot)
         recorder = replace(self.create_recorder(), samples=list(samples))
         now = self.server.clock.now()
@@ -502,10 +499,7 @@ class PlanPlayer:
         return str(result.reason), _list_errors(result)
 
     def _enter_machine(self, selected: SelectedStack) -> SelectedStack:
-        """Return the stack as opened by another machine: only the state is the same.
-
-        only the state is the same.
-        """
+        """Return the stack as opened by another machine: only the state is the same."""
         self._machines += 1
         home = self.folder / f"home-{self._machines}"
         home.mkdir()
@@ -550,9 +544,6 @@ def _list_errors(result: RunResult) -> list[str]:
 
 
 def describe_pending(change: ResourceChange, *, with_stack: bool) -> str:
-    """Return a change still to be made, for people: clusters.train: still to create.
-
-    clusters.train: still to create.
-    """
+    """Return a change still to be made, for people: clusters.train: still to create."""
     address = format_address(change.type, change.urn, with_stack=with_stack)
     return f"{address}: still to {change.action}"

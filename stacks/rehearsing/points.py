@@ -70,10 +70,7 @@ class Point:
 
 
 def format_address(type_: str, urn: str, *, with_stack: bool) -> str:
-    """Return a resource's address, with the stack if asked for: storage/dev shared_volumes.data.
-
-    storage/dev shared_volumes.data.
-    """
+    """Return a resource's address, with the stack if asked for: storage/dev shared_volumes.data."""
     stack, project = get_stack_and_project(urn)
     prefix = f"{project}/{stack} " if with_stack else ""
     return f"{prefix}{get_address(type_, urn)}"
@@ -164,10 +161,7 @@ class RequestObserver:
         self._first_count = self.count
 
     def follow_steps(self, event: OperationEvent) -> None:
-        """Note the step which begins: the requests after this event belong to the step.
-
-        the requests that follow belong to that step.
-        """
+        """Note the step which begins: the requests after this event belong to the step."""
         # Only an undisturbed run has a preview, which may look by POST, as in the AIOS registry:
         # every run counts from its own beginning.
         if isinstance(event, RunStarted) and not event.preview:

@@ -498,7 +498,7 @@ class ShareRehearsal:
 
     @property
     def _command(self) -> str:
-        """Return the command to apply the plan: gpuform up --stack dev. gpuform up --stack dev."""
+        """Return the command to apply the plan: gpuform up --stack dev."""
         operation = "destroy" if self.spec.options.operation == "destroy" else "up"
         selection = "--all" if self.spec.later else f"--stack {self.spec.plan.stack}"
         return f"gpuform {operation} {selection}"

@@ -174,10 +174,7 @@ class StackFacts:
         return shlex.join([*words, *([] if self.is_part else ["--stack", self.plan.stack])])
 
     def list_missing_permissions(self) -> list[str]:
-        """Return the permissions needed by the run: for blocking gates, and for others' objects.
-
-        of blocking gates, and for others' objects.
-        """
+        """Return the permissions needed by the run: for blocking gates, and for others' objects."""
         missing = [gate.permission for gate in self.plan.gates or () if gate.is_blocking]
         if any(change.others and not change.retained for change in self.plan.changes):
             missing.append(Permission.DESTROY_OTHERS)

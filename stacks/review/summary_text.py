@@ -344,10 +344,7 @@ def _describe_jobs(node: RemovedNode) -> str:
 
 
 def _describe_busy_policy(removed_nodes: RemovedNodes) -> str:
-    """Describe the effect on the jobs of removed nodes: fail, evict or wait.
-
-    fail, evict or wait.
-    """
+    """Describe the effect on the jobs of removed nodes: fail, evict or wait."""
     if removed_nodes.on_busy == "fail":
         return (
             f"jobs run there now ({removed_nodes.scheduler}): the run fails unless they end first"

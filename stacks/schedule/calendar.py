@@ -365,10 +365,7 @@ def _build_notices(
 
 
 def format_line(line: AgendaEntry) -> str:
-    """Return text and time of a line: `expires at 2026-12-31T00:00:00Z`.
-
-    `expires at 2026-12-31T00:00:00Z`.
-    """
+    """Return text and time of a line: `expires at 2026-12-31T00:00:00Z`."""
     if line.hours is not None:
         return line.text
     times = [f"from {line.start}" if line.start else "", f"until {line.end}" if line.end else ""]

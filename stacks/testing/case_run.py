@@ -491,10 +491,7 @@ class CaseStack:
 
 
 def _is_resource(resource: ResourceState) -> bool:
-    """Return True for a resource with a name for cases: no old object, stack or provider.
-
-    no old object, stack or provider.
-    """
+    """Return True for a resource with a name for cases: no old object, stack or provider."""
     return not resource.delete and resource.type != STACK_TYPE and not is_provider(resource.type)
 
 

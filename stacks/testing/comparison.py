@@ -451,10 +451,7 @@ def format_duration(seconds: float) -> str:
 
 
 def _get_names(change: ResourceChange) -> tuple[str, str]:
-    """Return the resource's name in the program, and the address: SECTION.NAME, or NAME.
-
-    SECTION.NAME, or NAME.
-    """
+    """Return the resource's name in the program, and the address: SECTION.NAME, or NAME."""
     return change.name, get_address(change.type, change.urn)
 
 

@@ -267,10 +267,7 @@ def _print_variables(url: str, identity: str) -> None:
 
 @contextmanager
 def _print_false_on_error() -> Iterator[None]:
-    """Print `false` for an EngineError, and raise the error again: `eval` of nothing succeeds.
-
-    `eval` of nothing would succeed.
-    """
+    """Print `false` for an EngineError, and raise the error again: `eval` of nothing succeeds."""
     try:
         yield
     except EngineError:

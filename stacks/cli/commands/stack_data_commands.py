@@ -98,10 +98,7 @@ def show_history(as_json: bool, show_secrets: bool, page_size: int, page: int) -
 
 
 def _open_crypter(workspace: Workspace, session: Session) -> Crypter:
-    """Open the selected stack and return the stack's crypter.
-
-    Raises WrongPassphrase. Raises WrongPassphrase.
-    """
+    """Open the selected stack and return the stack's crypter. Raises WrongPassphrase."""
     opened = workspace.open(
         session.stack,
         create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),

@@ -67,8 +67,6 @@ class StepApplier:
 
     def apply(self, step: Step) -> list[str]:
         """Apply the step and return the init errors: why the object exists without being ready.
-
-        why the object exists without being ready.
         Raises:
             EngineError: the provider call failed, or too many objects are missing.
         """

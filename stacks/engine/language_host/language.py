@@ -430,10 +430,7 @@ class Recorder(ProgramMonitor):
             raise_unavailable()
 
     def track_work(self) -> AbstractContextManager[None]:
-        """Return a context without an effect: a recording writes no checkpoints.
-
-        a recording writes no checkpoints.
-        """
+        """Return a context without an effect: a recording writes no checkpoints."""
         return nullcontext()
 
     def declare(self, declaration: Registration | Read) -> ResourceResult:

@@ -238,10 +238,7 @@ class StepGenerator:
 
     @property
     def undeletable_urns(self) -> set[str]:
-        """URNs excluded from the delete phase: declared resources and their dependencies.
-
-        declared resources and their dependencies.
-        """
+        """URNs excluded from the delete phase: declared resources and their dependencies."""
         return self.declared_urns | self._needed_urns
 
     @property

@@ -426,10 +426,7 @@ def remove_value_at(value: Json, path: Sequence[str | int], at: str) -> Json:
 
 
 def _reject_secure_lookalike(changed: dict[str, Json], at: str) -> None:
-    """Reject an object with the single key `secure` and a text value: an encrypted value's form.
-
-    an encrypted text.
-    """
+    """Reject an object with the single key `secure` and a text value: an encrypted value's form."""
     if changed.keys() == {SECURE} and isinstance(changed[SECURE], str):
         raise EngineError(
             f"{at} cannot have `{SECURE}` as its only key, which is reserved for encrypted values"

@@ -247,10 +247,7 @@ def decode_resource(
 
 
 def _check_kind(name: str, value: Any, kind: type) -> Any:
-    """Return the value if of the type `kind`, also the texts inside.
-
-    Raises TypeError. Raises TypeError.
-    """
+    """Return the value if of the type `kind`, also the texts inside. Raises TypeError."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {value!r}")
     if isinstance(value, list):

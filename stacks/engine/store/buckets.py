@@ -134,7 +134,7 @@ class Objects:
         return True
 
     def delete(self, *names: str) -> None:
-        """Delete the objects, as far as they exist. Raises StorageFailed. Raises StorageFailed."""
+        """Delete the objects, as far as they exist. Raises StorageFailed."""
         try:
             if names:
                 # Not every store supports the request that deletes several objects.

@@ -133,10 +133,7 @@ def list_applied_names(
 
 
 def _read_run(plan: Plan, workspace: MultiStackWorkspace, environ: Mapping[str, str]) -> PlanRun:
-    """Return from the stack's history whether and how the plan was run.
-
-    Raises EngineError. Raises EngineError.
-    """
+    """Return from the stack's history whether and how the plan was run. Raises EngineError."""
     stack = workspace.stacks[plan.project_stack]
     backend = stack.open_workspace(environ).backend
     seal = plan.basis.seal if plan.basis else ""

@@ -395,10 +395,7 @@ def _open_crypter(
 
 
 def _is_genuine(part: PlanPart, crypter: SecretsManager) -> bool:
-    """Return True if the seals of part and plan are the stack's own.
-
-    Raises EngineError. Raises EngineError.
-    """
+    """Return True if the seals of part and plan are the stack's own. Raises EngineError."""
     digest = crypter.compute_digest
     return part.seal == _compute_seal(part, crypter) and is_sealed(part.plan, digest)
 

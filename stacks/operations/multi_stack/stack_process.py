@@ -285,10 +285,7 @@ class StackProcess:
             self._process.kill()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        """Start the stack's Python process in a new process group.
-
-        Raises OSError. Raises OSError.
-        """
+        """Start the stack's Python process in a new process group. Raises OSError."""
         return subprocess.Popen(  # noqa: S603 - gpuform itself
             # -P: a module in the working directory must not hide one of gpuform's.
             [self.interpreter.python, "-P", "-m", self.main_module],

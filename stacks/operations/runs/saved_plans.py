@@ -251,10 +251,7 @@ class SavedPlan:
         return constraint
 
     def _find_run(self, stack: Stack) -> PlanRun:
-        """Return from the stack's history whether and how the plan was run.
-
-        Raises EngineError. Raises EngineError.
-        """
+        """Return from the stack's history whether and how the plan was run. Raises EngineError."""
         history = stack.backend.open_history(stack.project.name, stack.name)
         return find_plan_run(history, self.basis.seal)
 
