@@ -319,7 +319,10 @@ class RunContext:
         return RunContext({**self.environ, **variables}) if variables else self
 
     def with_permissions(self, names: Iterable[str]) -> "RunContext":
-        """Return a copy of the context with more permissions. Raises EngineError for an unknown name."""
+        """Return a copy of the context with more permissions.
+
+        Raises EngineError for an unknown name.
+        """
         merged = self.permissions | permissions.parse_permissions(",".join(names))
         variables = {permissions.VARIABLE: ",".join(sorted(merged))} if merged else {}
         return self.with_variables(variables)

@@ -352,7 +352,9 @@ class GpuNodeOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon a deleted node's name if a drain is recorded: a new node may get the name. The caller has checked that the node is gone.
+        """Uncordon a deleted node's name if a drain is recorded: a new node may get the name.
+
+        The caller has checked that the node is gone.
 
         Raises:
             GpuformError: the name may still be cordoned.

@@ -16,7 +16,10 @@ from gpuform.schemas.models import WireList, WireModel
 
 
 def repair_encoding(text: object) -> object:
-    """Return a text with the UTF-8 repaired where read as Windows-1252: `℃` for `â„ƒ`. Any other text or value is returned unchanged."""
+    """Return a text with the UTF-8 repaired where read as Windows-1252: `℃` for `â„ƒ`.
+
+    Any other text or value is returned unchanged.
+    """
     if not isinstance(text, str):
         return text
     try:

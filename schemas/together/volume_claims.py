@@ -129,8 +129,9 @@ class VolumeClaimInputs(InputModel):
             )
 
     def get_access_modes(self) -> list[str]:
-        """Return the Kubernetes access modes of the claim: as declared, or the default. The default is ReadWriteMany for a shared volume of the cluster,
-        else ReadWriteOnce.
+        """Return the Kubernetes access modes of the claim: as declared, or the default.
+
+        The default is ReadWriteMany for a shared volume of the cluster, else ReadWriteOnce.
         """
         if self.access_modes:
             return list(self.access_modes)

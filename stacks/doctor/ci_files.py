@@ -166,7 +166,10 @@ def _judge_secrets(
 def _examine_actions(
     label: str, steps: Iterable[Mapping[Any, Any]], *, has_secrets: bool
 ) -> Iterator[Finding]:
-    """Yield problems of the actions and workflows used by a job: no commit, or a kept token. Later steps can read the token that a checkout keeps."""
+    """Yield problems of the actions and workflows used by a job: no commit, or a kept token.
+
+    Later steps can read the token that a checkout keeps.
+    """
     used = [(str(step["uses"]), step.get("with")) for step in steps if "uses" in step]
     for name, _ in used:
         if not _PINNED.fullmatch(name):

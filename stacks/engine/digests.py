@@ -184,8 +184,9 @@ def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
 
 
 def _select_echoed_outputs(state: ResourceState) -> PropertyMap:
-    """Return the outputs named like an input: the last observed values of the inputs. The result is empty for a provider and for an object that is
-    only read.
+    """Return the outputs named like an input: the last observed values of the inputs.
+
+    The result is empty for a provider and for an object that is only read.
     """
     if state.external or is_provider(state.type):
         return {}

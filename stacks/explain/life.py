@@ -213,9 +213,10 @@ class _LoggedRun:
     def _build_difference_event(
         self, key: ObjectKey, resource_steps: Sequence[LifeEvent]
     ) -> LifeEvent:
-        """Return the event of a difference without a step: who has made the change, and when. A failed step may have changed the object as well. Without any step
-        of the resource, an earlier run has changed it: this run has recovered it from the journal
-        or from a record.
+        """Return the event of a difference without a step: who has made the change, and when.
+
+        A failed step may have changed the object as well. Without any step of the resource, an
+        earlier run has changed it: this run has recovered it from the journal or from a record.
         """
         own_steps = [event for event in resource_steps if not event.node]
         if not own_steps:

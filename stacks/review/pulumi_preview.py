@@ -60,7 +60,11 @@ class _MaskingCrypter:
 
 
 def decode_masked_resource(document: Mapping[str, Any]) -> ResourceState:
-    """Decode a resource without secrets. Raises StateError for another format than Pulumi's. Only the properties and `_RESOURCE_FIELDS` are decoded; other fields are dropped."""
+    """Decode a resource without secrets.
+
+    Raises StateError for another format than Pulumi's. Only the properties and `_RESOURCE_FIELDS`
+    are decoded; other fields are dropped.
+    """
     values = {name: _mask_secrets(document.get(name) or {}) for name in ("inputs", "outputs")}
     plain = {name: document[name] for name in _RESOURCE_FIELDS if name in document}
     resource = decode_resource({**plain, **values}, _MaskingCrypter())

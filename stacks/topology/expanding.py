@@ -107,9 +107,11 @@ class _Expander:
         self.scope, self.problems, self.planning = scope, problems, planning
 
     def create_group(self, make: type[_Made], declaration: Repeatable) -> InstanceGroup[_Made]:
-        """Return the group of a declaration with the instances: one for each item of `for_each`. Without `for_each` the group has one instance. If the keys
-        are unknown, the group is `open` and has no instances. A key that cannot be part of a name
-        is reported as a problem. `make` is the class of the instances.
+        """Return the group of a declaration with the instances: one for each item of `for_each`.
+
+        Without `for_each` the group has one instance. If the keys are unknown, the group is `open`
+        and has no instances. A key that cannot be part of a name is reported as a problem. `make`
+        is the class of the instances.
         """
         group: InstanceGroup[_Made] = InstanceGroup(declaration)
         node, module = declaration.for_each, self.scope.names.module

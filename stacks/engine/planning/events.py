@@ -365,8 +365,9 @@ def _build_property_changes(
 
 
 def _to_plan_value(value: Any) -> Any:
-    """Return the value in the form of plans: secrets unwrapped, unknown values as PLAN_UNKNOWN. A float without a fraction becomes an int, an
-    asset or any other object its `repr`.
+    """Return the value in the form of plans: secrets unwrapped, unknown values as PLAN_UNKNOWN.
+
+    A float without a fraction becomes an int, an asset or any other object its `repr`.
     """
     return convert_leaves(values.unwrap_secrets(value), _to_plan_leaf)
 

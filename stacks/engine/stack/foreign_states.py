@@ -247,7 +247,10 @@ class StackImport:
     def _decode_snapshot(
         self, checkpoint: Checkpoint, crypter: SecretsManager, file_label: str
     ) -> Snapshot:
-        """Decode the checkpoint's state with the checkpoint's or the stack's key. Raises EngineError."""
+        """Decode the checkpoint's state with the checkpoint's or the stack's key.
+
+        Raises EngineError.
+        """
         reader = get_state_crypter(checkpoint.secrets_provider, crypter, self.passphrase)
         try:
             return Snapshot.from_json(checkpoint, reader)

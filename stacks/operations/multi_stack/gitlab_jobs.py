@@ -96,7 +96,10 @@ def _build_waves_job(folder: PartFolder, root: Path) -> dict[str, Any]:
 def _build_files(
     part: WavePart, folder: PartFolder | None, root: Path, jobs_by_stack: dict[str, str]
 ) -> dict[str, Any]:
-    """Return the downloads and artifacts of a part's job: the job's own parts, and no others. The job downloads only the parts that its stacks read."""
+    """Return the downloads and artifacts of a part's job: the job's own parts, and no others.
+
+    The job downloads only the parts that its stacks read.
+    """
     if folder is None:
         return {"dependencies": []}
     names = part.stacks.split()
