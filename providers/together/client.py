@@ -384,10 +384,7 @@ _clients: Clients[TogetherClient] = Clients()
 
 
 def get_client(settings: Settings) -> TogetherClient:
-    """Return the client for the address and the key in `settings`, shared within a process.
-
-    one for each address and key in a process.
-    """
+    """Return the client for the address and the key in `settings`, shared within a process."""
     url = get_base_url(settings)
     key = settings.get_value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(TogetherClient, url, key))

@@ -72,8 +72,8 @@ class Subject:
 def explain(stack: Stack, name: str, *, now: float) -> Explanation:
     """Return the life of a resource, URN, node or object id called `name`.
 
-    a resource, a URN, a node, or the id of an object. Objects and nodes that no longer exist are
-    found in the history. `now` is the end of the cost, in Unix seconds.
+    Objects and nodes that no longer exist are found in the history. `now` is the end of the cost,
+    in Unix seconds.
 
     Raises:
         EngineError: neither the state nor the history has this name.

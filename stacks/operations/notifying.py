@@ -198,10 +198,7 @@ def _list_missing_capacity(diagnostics: Iterable[Diagnostic]) -> Iterator[Occurr
 
 
 def _list_done(result: RunResult, plan: Plan, command: str) -> Iterator[Occurrence]:
-    """Yield an occurrence for finished changes, and for each repair of a node, in every run.
-
-    changes, and repairs of nodes.
-    """
+    """Yield an occurrence for finished changes, and for each repair of a node, in every run."""
     if result.succeeded and result.has_changes:
         message = f"{command} finished: {_count_changes(plan)}"
         yield Occurrence(NotifyEvent.FINISHED, command, None, message)

@@ -243,10 +243,7 @@ class StepGenerator:
 
     @property
     def _planned_urns(self) -> set[str]:
-        """URNs of entries planned in this run, no longer treated as dependents of others.
-
-        no dependents of others any more.
-        """
+        """URNs of entries planned in this run, no longer treated as dependents of others."""
         return {*self._handled_urns, *self._dependent_keys}
 
     def compare_dependents(self, targets: Collection[str]) -> None:
