@@ -487,7 +487,8 @@ def _warn_of_renamed_attempts(context: ProviderContext, target: Target) -> None:
     for other in context.intents.list_for_urn(context.urn) if context.urn else ():
         if other.target != target and not other.outcome:
             region = other.tried_region or other.region
-            which = f"{other.name!r} in {region}" + (f" ({other.id})" if other.id else "")
+            which = f"{other.name!r}" + (f" in {region}" if region else "")
+            which += f" ({other.id})" if other.id else ""
             context.on_warning(
                 f"an earlier attempt may have created the {other.kind} {which}: look for it on "
                 "the platform, and delete it if it exists"

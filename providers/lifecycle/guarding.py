@@ -206,7 +206,7 @@ def refuse_interrupted_creates(context: ProviderContext) -> None:
     with _deciding:
         if not _decided:
             try:
-                refuse_incomplete_destroy(context.intents)
+                refuse_incomplete_destroy(context.intents, creates_anew=context.run.creates_anew)
             except GpuformError as error:
                 _decided.append(error)
             else:

@@ -200,7 +200,7 @@ class Lifecycle(PlannedKind, Generic[In, Out]):
             known_inputs = parse_stored_inputs(self, context.stored_properties)
             observed = read_confirming_absence(self, context, id_, known_inputs)
             # The state has the id by now: nobody has to search for the object any more.
-            self._forget_stored_intents(context, id_)
+            self._forget_stored_intents(context, id_, exists=observed is not None)
             if observed is None:
                 self._try_uncordon_leftover_nodes(context, id_, known_inputs)
                 return ReadResult("", {})
@@ -326,13 +326,18 @@ class Lifecycle(PlannedKind, Generic[In, Out]):
         except GpuformError as error:
             context.on_warning(str(error))
 
-    def _forget_stored_intents(self, context: ProviderContext, id_: str) -> None:
+    def _forget_stored_intents(
+        self, context: ProviderContext, id_: str, *, exists: bool = True
+    ) -> None:
         """Delete the records of creates whose objects are in the state.
 
-        A create of parts of which the state lacks one is kept.
+        A create of parts of which the state lacks one is kept. An object that no longer exists
+        resolves no create of unknown result: such a create may have replaced the object.
         """
         stored = context.stored_properties.get(self.parts_field, ()) if self.parts_field else None
-        context.intents.forget(urn=context.urn, id_=id_, stored=stored)
+        values = context.stored_properties.values() if exists else ()
+        object_names = {value for value in values if isinstance(value, str)}
+        context.intents.forget(urn=context.urn, id_=id_, stored=stored, object_names=object_names)
 
     def _validate_declared(self, props: Properties) -> Properties:
         """Return inputs in their declared types. Raises GpuformError if they are not valid."""

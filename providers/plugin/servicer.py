@@ -187,7 +187,8 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         self.settings = create_settings(unwrap_all_secrets(inputs), self.config)
         # The engine configures a provider before it deletes any resource.
         if request.urn:
-            refuse_incomplete_destroy(create_hosted_context(request.urn).intents)
+            context = create_hosted_context(request.urn)
+            refuse_incomplete_destroy(context.intents, creates_anew=context.run.creates_anew)
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, acceptOutputs=True, acceptResources=True, supportsPreview=True
         )

@@ -109,6 +109,19 @@ class Intent:
             return True
         return bool(self.ids) and not self.missing and set(self.ids) <= set(stored)
 
+    def is_resolved_by(self, object_id: str, object_names: Collection[str] = ()) -> bool:
+        """Return True if the object of this id, which the state has, resolves this create.
+
+        It does if this create made the object, or has an outcome. Without a known id, the create
+        also has to be for one of `object_names`, and the object must not be older than the create:
+        a killed replacement may have made another object than the state has.
+        """
+        if self.outcome and not self.is_late:
+            return True
+        if self.id or self.is_late:
+            return self.id == object_id
+        return self.name in object_names and object_id not in self.present_ids
+
     @property
     def target(self) -> Target:
         """The platform, kind, name and region of the object to create."""
@@ -234,21 +247,27 @@ class Intents:
         id_: str | None = None,
         intent: Intent | None = None,
         stored: Collection[str] | None = None,
+        object_names: Collection[str] = (),
     ) -> None:
         """Delete the records of resolved creates: by URN, by object id, or one given intent.
 
-        With both a URN and an id, deletes the intents of the URN, and intents without a URN that
-        name the id. Late intents of the URN stay if they name another object.
+        With both a URN and an id, deletes the intents of the URN that the object resolves
+        (`Intent.is_resolved_by`), and intents without a URN that name the id. `object_names` are
+        the names that the object may have on the platform.
 
         With `stored`, the ids of the parts in the state, intents that created other parts stay.
         """
         resolved_intents = [] if intent is None else [intent]
         if urn:
-            # A late one names another object than the one that the state has.
+            # Others may have made an object that the state lacks.
             resolved_intents += [
                 candidate_intent
                 for candidate_intent in self.list_for_urn(urn)
-                if not candidate_intent.is_late or candidate_intent.id == id_
+                if (
+                    candidate_intent.is_resolved_by(id_, object_names)
+                    if id_
+                    else not candidate_intent.is_late
+                )
             ]
         if id_:
             # Hosts that report no URN record creates without one: only the id identifies them.
@@ -378,16 +397,17 @@ _MAX_ANCESTORS = 4
 _COMMANDS = _DESTROY_COMMANDS | {"up", "update", "preview", "pre", "refresh", "import", "watch"}
 
 
-def refuse_incomplete_destroy(intents: Intents) -> None:
+def refuse_incomplete_destroy(intents: Intents, *, creates_anew: bool = False) -> None:
     """Raise GpuformError if a `pulumi destroy` would leave objects of interrupted creates behind.
 
-    Does nothing if another command runs, or if the state cannot be read from here.
+    Does nothing if another command runs, if the state cannot be read from here, or if the user
+    declares that none of the objects belongs to the stack (`creates_anew`).
 
     Raises:
         GpuformError: the command is a destroy, and the state lacks an object that a create may have
             made.
     """
-    stored_resources = intents.records.list_stored_objects()
+    stored_resources = None if creates_anew else intents.records.list_stored_objects()
     leftover_intents = (
         find_leftover_intents(intents.list_all(), stored_resources)
         if stored_resources is not None
@@ -400,7 +420,8 @@ def refuse_incomplete_destroy(intents: Intents) -> None:
                 for intent in leftover_intents
             ),
             hint="`pulumi up` resumes the create, and then `pulumi destroy` deletes the object; "
-            "`gpuform destroy` does both, whatever language the program is in",
+            "`gpuform destroy` does both, whatever language the program is in. If the stack should "
+            "leave the object alone, or if no object exists, set GPUFORM_CREATE_ANEW=1",
         )
 
 

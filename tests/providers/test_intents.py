@@ -4,7 +4,9 @@ import json
 import os
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +115,26 @@ def test_a_urn_and_an_id_forget_no_other_resource(intents: Intents) -> None:
     intents.record(other)
     intents.forget(urn="urn:a", id_="c1")
     assert intents.list_all() == [other]
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_forgotten"),
+    [
+        ({"id": "c1"}, True),
+        ({"id": "c2"}, False),  # the object of a replacement
+        ({"id": "c2", "outcome": "nothing"}, True),
+        ({}, True),  # the object was imported
+        ({"present_ids": ("c1",)}, False),
+        ({"target": replace(TARGET, name="train-2")}, False),
+        ({"id": "c2", "outcome": "nothing", "is_late": True}, False),
+    ],
+)
+def test_an_object_resolves_only_the_creates_that_may_have_made_it(
+    intents: Intents, fields: dict[str, Any], is_forgotten: bool
+) -> None:
+    intents.record(_build_intent(**fields))
+    intents.forget(urn="urn:a", id_="c1", object_names={"train", "us-central-8"})
+    assert bool(intents.list_all()) is not is_forgotten
 
 
 def test_a_new_store_has_no_intents(intents: Intents) -> None:

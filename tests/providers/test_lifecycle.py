@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -12,6 +13,7 @@ from support.platforms.provider_contexts import change_context
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.records import Intent
 from gpuform.providers.together import client as client_module
 from gpuform.providers.together.cluster import ClusterLifecycle, ClusterOperations
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
@@ -423,6 +425,39 @@ class TestNeverLost:
         with emulator.use_context_of("data"):
             volume.read(created.id, _convert_to_state(created.outs))
         assert emulator.intents.list_all() == []
+
+    @pytest.mark.parametrize("id_", [None, "c2"])
+    def test_the_intent_of_a_killed_replacement_stays_while_the_state_has_the_old_object(
+        self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties, id_: str
+    ) -> None:
+        """Pulumi creates before it deletes on request; only the record knows the new object."""
+        with emulator.use_context_of("data"):
+            created = volume.create(volume_inputs)
+        (old,) = emulator.intents.list_all()
+        new = replace(old, name="data-2", id=id_)
+        emulator.intents.record(new)
+        state = _convert_to_state(created.outs)
+        with emulator.use_context_of("data"):
+            volume.read(created.id, state)
+        assert emulator.intents.list_all() == [new]
+        with emulator.use_context_of("data"):
+            volume.update(created.id, state, {**volume_inputs, "size_tib": 3.0})
+        with emulator.use_context_of("data"):
+            volume.delete(created.id, state)
+        assert emulator.intents.list_all() == [new]
+
+    def test_a_missing_object_resolves_no_create_of_its_name(
+        self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
+    ) -> None:
+        """A replacement of the same name was killed after the old object had been deleted."""
+        urn = emulator.create_context("data").urn
+        intent = Intent(urn, "together", "SharedVolume", "data", "", 1.0)
+        emulator.intents.record(intent)
+        with emulator.use_context_of("data"):
+            assert volume.read("c1", volume_inputs).id == ""
+        with emulator.use_context_of("data"):
+            volume.delete("c1", volume_inputs)
+        assert emulator.intents.list_all() == [intent]
 
 
 class TestStockHost:

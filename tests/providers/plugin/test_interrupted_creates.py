@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuform.providers.context import read_run_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import EphemeralRecords, Intent, Intents, StoredObjects
 from gpuform.providers.records.intents import (
@@ -57,7 +58,7 @@ class EmptyStateRecords(EphemeralRecords):
         return []
 
 
-def run_plugin_under_command(command: str) -> str:
+def run_plugin_under_command(command: str, **variables: str) -> str:
     """Return the output of a plugin's process started below the given command of the Pulumi CLI."""
     plugin = "from test_interrupted_creates import main; main()"
     parent = (
@@ -65,7 +66,7 @@ def run_plugin_under_command(command: str) -> str:
     )
     completed = subprocess.run(
         [sys.executable, "-c", parent, command, "--yes"],
-        env={"PYTHONPATH": str(Path(__file__).parent)},
+        env={"PYTHONPATH": str(Path(__file__).parent), **variables},
         capture_output=True,
         text=True,
         check=True,
@@ -76,8 +77,9 @@ def run_plugin_under_command(command: str) -> str:
 def main() -> None:
     intents = Intents(EmptyStateRecords())
     intents.record(INTENT)
+    creates_anew = read_run_context().creates_anew
     try:
-        refuse_incomplete_destroy(intents)
+        refuse_incomplete_destroy(intents, creates_anew=creates_anew)
     except GpuformError as error:
         print(error)  # noqa: T201 - the result
 
@@ -86,4 +88,6 @@ def test_destroy_is_refused_with_leftovers_and_up_is_not() -> None:
     output = run_plugin_under_command("destroy")
     assert "created c-1" in output
     assert "`pulumi up` resumes the create" in output
+    assert "set GPUFORM_CREATE_ANEW=1" in output
+    assert run_plugin_under_command("destroy", GPUFORM_CREATE_ANEW="1") == ""
     assert run_plugin_under_command("up") == ""
