@@ -19,6 +19,7 @@ from conformance.plugin import PluginHost, PluginOperations, start_plugin, unpac
 from conformance.scp_kinds import NODE_POOL
 from conformance.together_kinds import SHARED_VOLUME
 from google.protobuf.empty_pb2 import Empty
+from processes.limits import LAST_RESORT
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2
 
 from gpuform.providers.emulator.server import environment
@@ -94,10 +95,10 @@ def test_cancel_ends_a_wait_at_once_and_keeps_the_id(
             properties=to_struct(convert_integers_to_doubles(description.valid_inputs)),
         )
         answer = plugin.stub.Create.future(request)
-        assert reported.has_logged.wait(30)
+        assert reported.has_logged.wait(LAST_RESORT)
         plugin.stub.Cancel(Empty())
         with pytest.raises(grpc.RpcError) as caught:
-            answer.result(30)
+            answer.result(LAST_RESORT)
         retained = unpack_partial_failure(caught.value)
         assert platform.list_ids(description) == {retained.id}
         assert "interrupted" in "".join(retained.reasons)
@@ -120,7 +121,7 @@ def test_progress_is_logged_at_the_resource_and_standard_output_has_only_the_por
         plugin.process.send_signal(signal.SIGTERM)
         assert plugin.process.stdout is not None
         assert plugin.process.stdout.read() == b""
-        assert plugin.process.wait(30) == 0
+        assert plugin.process.wait(LAST_RESORT) == 0
 
 
 NOISY = """
@@ -156,7 +157,7 @@ def test_output_of_libraries_is_not_on_standard_output(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().strip().isdigit()
         process.terminate()
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=LAST_RESORT)
     assert out == b""
     assert err.split(b"\n")[:3] == [b"a library prints", b"and another one", b"and what it starts"]
 

@@ -1,6 +1,5 @@
 """Test Pulumi's dynamic host as it uses a lifecycle: four threads, printed tracebacks, no URN."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from conformance.operations import (
 )
 from google.protobuf.json_format import MessageToDict
 from pulumi.runtime.proto import provider_pb2
+from support.servers.ports import reserve_port
 
 from gpuform.providers.emulator.server import environment
 
@@ -66,12 +66,11 @@ def test_64_slow_creates_run_concurrently(
 @pytest.fixture
 def unconnected_host(tmp_path: Path) -> Iterator[StockHost]:
     """Start a host without a key, whose platform is not served."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    nowhere = {**environment(f"http://127.0.0.1:{port}"), "GPUFORM_CLOCK": ""}
     keyless = {kind.key_variable: "" for kind in KINDS}
-    with start_host(tmp_path / "alone", {**nowhere, **keyless}) as host:
-        yield host
+    with reserve_port() as port:
+        nowhere = {**environment(f"http://127.0.0.1:{port}"), "GPUFORM_CLOCK": ""}
+        with start_host(tmp_path / "alone", {**nowhere, **keyless}) as host:
+            yield host
 
 
 def test_a_plan_requires_neither_key_nor_platform(unconnected_host: StockHost) -> None:

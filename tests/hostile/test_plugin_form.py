@@ -19,6 +19,7 @@ from hostile.fakes.faults import AFTER, ANY, BEFORE, Fault, FaultPlan
 from hostile.fakes.serving import FakePlatforms
 from hostile.fakes.simulation import PlatformObject, Simulation
 from hostile.planted import ALL, CONFIG_SECRET
+from processes.limits import LAST_RESORT
 from pulumi.runtime.proto import provider_pb2
 
 from gpuform.providers.plugin.wire import from_struct, to_struct
@@ -147,7 +148,7 @@ class Engine:
             running = start_plugin(self.directory, variables)
             self._plugin = self._resources.enter_context(running)
         try:
-            return getattr(self._plugin.stub, verb)(request, timeout=60)
+            return getattr(self._plugin.stub, verb)(request, timeout=LAST_RESORT)
         except grpc.RpcError as error:
             self.messages.append(error.details())
             raise

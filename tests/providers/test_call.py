@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import httpx
 import pytest
 from processes.limits import LAST_RESORT
 from support.platforms.provider_contexts import change_context
+from support.servers.ports import reserve_port
 
 from gpuform.providers.context import (
     ProviderContext,
@@ -161,12 +163,9 @@ def test_a_broken_connection_to_the_emulator_is_retried(broken: int, is_reached:
 
 
 @pytest.fixture
-def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+def free_port() -> Iterator[int]:
+    with reserve_port() as port:
+        yield port
 
 
 def test_the_environment_chooses_the_clock() -> None:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+from processes.limits import LAST_RESORT
 
 from gpuform.providers.context import (
     ProviderContext,
@@ -68,7 +69,7 @@ def test_requests_of_a_run_are_read_from_its_variables() -> None:
 
 
 def test_threads_do_not_see_the_context_of_another_thread() -> None:
-    barrier = Barrier(2, timeout=10)
+    barrier = Barrier(2, timeout=LAST_RESORT)
 
     def read_permissions(name: str) -> frozenset[str]:
         with use_run_context(RunContext({"GPUFORM_ALLOW": name})):

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.servers.ports import reserve_port
 from support.stacks.planned_project import PlannedProject
 
 from gpuform.providers.emulator.server import environment, serve
@@ -206,10 +207,9 @@ class TestPlatforms:
     def test_an_unreachable_platform_is_a_problem_without_credentials(
         self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            port = closed.getsockname()[1]
-        monkeypatch.setenv("TOGETHER_BASE_URL", f"http://ada:hunter2@127.0.0.1:{port}")
-        findings = run_doctor(applied_project.run, code=1)
+        with reserve_port() as port:
+            monkeypatch.setenv("TOGETHER_BASE_URL", f"http://ada:hunter2@127.0.0.1:{port}")
+            findings = run_doctor(applied_project.run, code=1)
         assert list_problems(findings)[0].startswith("together: not reachable: ")
         assert f"127.0.0.1:{port}" in list_problems(findings)[0]
         assert "hunter2" not in json.dumps(findings)

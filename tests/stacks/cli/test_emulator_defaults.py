@@ -1,10 +1,11 @@
 """Defaults that are meant for the emulator: a real platform never sees one."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers.bucket_server import find_free_port
+from support.servers.ports import reserve_port
 
 from gpuform.providers.emulator.server import environment, serve
 
@@ -13,16 +14,27 @@ ADDRESS = "TENSORONE_BASE_URL"
 VALUE = "no-key-for-the-emulator"
 
 
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """Return a port of a platform that does not answer."""
+    with reserve_port() as port:
+        yield port
+
+
 @pytest.fixture(params=["topology", "program"])
 def template_project(
-    request: pytest.FixtureRequest, dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    dev: Run,
+    project: Path,
+    unused_port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
     """Create a project of the template tensorone-dev, with an unreachable platform."""
     program = ["--python"] if request.param == "program" else []
     made = dev("new", "tensorone-dev", "--name", "demo", "--force", "--dir", str(project), *program)
     assert made.code == 0, made.err
     monkeypatch.setenv("TENSORONE_API_KEY", "a-real-key")
-    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{find_free_port()}/v1")
+    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{unused_port}/v1")
     return dev
 
 
@@ -50,14 +62,17 @@ def test_an_emulator_default_is_no_value_for_a_real_platform(
 
 @pytest.mark.slow
 def test_an_emulator_default_is_the_value_on_an_emulator(
-    template_project: Run, emulator_variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    template_project: Run,
+    emulator_variables: dict[str, str],
+    unused_port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert template_project("preview", "--emulate").code == 0
     for name, value in emulator_variables.items():
         monkeypatch.setenv(name, value)
     assert template_project("preview").code == 0
     # The clock of an emulator is no promise that this platform is one.
-    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{find_free_port()}/v1")
+    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{unused_port}/v1")
     assert template_project("preview").code == 1
 
 
@@ -94,7 +109,11 @@ def test_an_input_of_a_module_cannot_have_an_emulator_default(dev: Run, project:
 
 
 def test_a_platform_that_only_a_module_uses_counts_as_used(
-    dev: Run, project: Path, emulator_variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    dev: Run,
+    project: Path,
+    emulator_variables: dict[str, str],
+    unused_port: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (project / "__main__.py").unlink()
     (project / "pool.yaml").write_text(
@@ -109,7 +128,7 @@ def test_a_platform_that_only_a_module_uses_counts_as_used(
     for name, value in emulator_variables.items():
         monkeypatch.setenv(name, value)
     assert dev("preview").code == 0
-    monkeypatch.setenv("TOGETHER_BASE_URL", f"http://127.0.0.1:{find_free_port()}/v1")
+    monkeypatch.setenv("TOGETHER_BASE_URL", f"http://127.0.0.1:{unused_port}/v1")
     assert "config.key has no value here" in dev("preview").out
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from processes.limits import LAST_RESORT
+from support.servers.ports import reserve_port
 
 from gpuform.providers.emulator.server import environment, serve
 
@@ -41,7 +43,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=LAST_RESORT,
         )
         if after.exists():
             pairs = [line.partition("=") for line in after.read_text().split("\0") if line]
@@ -115,10 +117,8 @@ def test_the_variables_of_a_port_are_those_of_the_emulator_that_listens(shell: S
 
 
 def test_variables_are_not_printed_where_no_emulator_listens(shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(0)
-        port = silent.getsockname()[1]
-    ran = shell.run(f'eval "$(gpuform emulator env --port {port})"')
+    with reserve_port() as port:
+        ran = shell.run(f'eval "$(gpuform emulator env --port {port})"')
     assert ran.returncode != 0
     assert f"no emulator answers at http://127.0.0.1:{port}" in ran.stderr
     assert "GPUFORM_CLOCK" not in shell.variables

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes.limits import LAST_RESORT
 
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.deployment import Deployment, Options
@@ -247,7 +248,7 @@ def test_a_run_that_waits_for_another_one_can_be_cancelled(lab):
     with import_project_modules(lab.directory, os.environ), ThreadPoolExecutor() as pool:
         waiting = pool.submit(deployment.run)
         deployment.cancel()
-        outcome = waiting.result(timeout=30)
+        outcome = waiting.result(timeout=LAST_RESORT)
 
     assert (outcome.cancelled, outcome.succeeded) == (True, False)
     assert lab.calls == []

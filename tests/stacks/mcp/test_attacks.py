@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from processes.limits import LAST_RESORT
 
 from .conftest import TOPOLOGY, ServedFolder
 
@@ -202,5 +203,5 @@ def test_a_server_that_is_ended_leaves_nothing(served: ServedFolder, tmp_path: P
         assert b"gpuform" in server.stdout.readline()
         assert list(tmp_path.iterdir())
         server.terminate()
-        assert server.wait(30) == 128 + signal.SIGTERM
+        assert server.wait(LAST_RESORT) == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []

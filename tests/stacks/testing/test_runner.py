@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from processes.commands import run_gpuform
+from processes.limits import LAST_RESORT
 
 from gpuform.schemas.cases_file import CaseInputs
 from gpuform.stacks.testing import processes
@@ -124,14 +125,14 @@ def test_a_signal_ends_all_processes_and_removes_their_files(
         try:
             received = b""
             while received != b"begun" * 2:
-                if not select.select([fifo_reader], [], [], 60)[0]:
+                if not select.select([fifo_reader], [], [], LAST_RESORT)[0]:
                     process.kill()
                     pytest.fail(f"{received!r} of the programs is heard: {process.communicate()}")
                 received += fifo_reader.read(5)
             (os.killpg if to_group else os.kill)(process.pid, number)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=LAST_RESORT)
             # The end of the pipe: nobody who has inherited it is left.
-            assert select.select([fifo_reader], [], [], 60)[0]
+            assert select.select([fifo_reader], [], [], LAST_RESORT)[0]
             assert fifo_reader.read(1) == b""
         finally:
             process.kill()

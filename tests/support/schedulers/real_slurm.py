@@ -8,16 +8,16 @@ import getpass
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from processes.limits import LAST_RESORT
+from support.servers.ports import reserve_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
@@ -206,10 +206,14 @@ def run_slurm(
         topology: the content of a topology.conf of switches; without it Slurm has no topology.
         settings: more lines of slurm.conf.
     """
-    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as directory:
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as directory,
+        ExitStack() as exit_stack,
+    ):
         home = Path(directory)
         home.chmod(0o755)  # munge wants its socket to be reachable by all
-        slurm = Slurm(home, tuple(nodes), _find_free_ports(len(nodes) + 1))
+        ports = [exit_stack.enter_context(reserve_port()) for _ in range(len(nodes) + 1)]
+        slurm = Slurm(home, tuple(nodes), ports)
         _configure(slurm)
         with (home / "slurm.conf").open("a") as configuration:
             configuration.write(settings)
@@ -243,11 +247,3 @@ def _configure(slurm: Slurm) -> None:
             f"NodeName={node} NodeHostName=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2\n"
         )
     (home / "slurm.conf").write_text(configuration)
-
-
-def _find_free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports

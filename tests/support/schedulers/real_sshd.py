@@ -3,13 +3,14 @@
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from support.servers.ports import reserve_port
 
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 MISSING_PROGRAMS = [
@@ -30,13 +31,12 @@ class Sshd:
 @contextmanager
 def run_sshd(environment: Mapping[str, str]) -> Iterator[Sshd]:
     """Run an sshd with access for the tests' user, by a key and with these variables."""
-    with tempfile.TemporaryDirectory(prefix="sshd-") as directory:
+    with tempfile.TemporaryDirectory(prefix="sshd-") as directory, ExitStack() as exit_stack:
         home = Path(directory)
         for name in ("host", "mine"):
             key = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / name))
             subprocess.run(key, check=True)
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
+        port = exit_stack.enter_context(reserve_port())
         public = (home / "host.pub").read_text()
         (home / "known_hosts").write_text(f"[127.0.0.1]:{port} {public}")
         (home / "ssh_config").write_text(

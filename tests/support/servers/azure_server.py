@@ -11,7 +11,8 @@ import subprocess
 from collections.abc import Iterator
 
 from processes.limits import LAST_RESORT
-from support.servers.bucket_server import find_free_port, wait_until_listening
+from support.servers.bucket_server import wait_until_listening
+from support.servers.ports import reserve_port
 
 ACCOUNT = "devstoreaccount1"
 KEY = (  # azurite's own, which everybody knows
@@ -24,19 +25,19 @@ PROGRAM = shutil.which("azurite-blob")
 def serve_azure() -> Iterator[int]:
     """Run azurite until the block ends, and yield the port."""
     assert PROGRAM
-    port = find_free_port()
     options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-    process = subprocess.Popen(
-        [PROGRAM, *options, "--blobPort", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_until_listening(port, process)
-        yield port
-    finally:
-        process.kill()
-        process.wait()
+    with reserve_port() as port:
+        process = subprocess.Popen(
+            [PROGRAM, *options, "--blobPort", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_until_listening(port, process)
+            yield port
+        finally:
+            process.kill()
+            process.wait()
 
 
 def create_container(port: int, name: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from processes.limits import LAST_RESORT
+from support.servers.ports import reserve_port
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 
@@ -51,33 +52,25 @@ def build_bucket_url(bucket: str, port: int, **parameters: Any) -> str:
 @contextlib.contextmanager
 def serve_buckets() -> Iterator[BucketServer]:
     """Run moto's S3 server until the block ends."""
-    port = find_free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **KEYS},
-    )
-    try:
-        wait_until_listening(port, process)
-        yield BucketServer(port)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def find_free_port() -> int:
-    """Return a port to which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    with reserve_port() as port:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **KEYS},
+        )
+        try:
+            wait_until_listening(port, process)
+            yield BucketServer(port)
+        finally:
+            process.kill()
+            process.wait()
 
 
 def wait_until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
     """Wait until something listens at the port; fail if the process ends before."""
     while process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 60):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
             return
         time.sleep(0.1)
     raise AssertionError("the server ended")

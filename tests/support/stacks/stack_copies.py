@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gpuform.providers.emulator.server import Server, serve
+from support.servers.ports import bind_free_port
 
-HOST = "127.0.0.1"
+from gpuform.providers.emulator.server import Server, serve
 
 
 class StackCopies:
@@ -34,7 +34,8 @@ class StackCopies:
         copy_folder = self._folder / name
         is_first = name not in self._ports
         if is_first:
-            self._ports[name] = _reserve_port()
+            # The state of a stack holds addresses with the port.
+            self._ports[name] = bind_free_port()
         else:
             shutil.copytree(copy_folder / "project", project, dirs_exist_ok=True)
             shutil.copy(copy_folder / "emulator.sqlite", store)
@@ -49,14 +50,6 @@ class StackCopies:
     def close(self) -> None:
         for port in self._ports.values():
             port.close()
-
-
-def _reserve_port() -> socket.socket:
-    """Reserve a port for the servers of one stack, whose state holds addresses with the port."""
-    port = socket.socket()
-    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    port.bind((HOST, 0))
-    return port
 
 
 def _copy_database(source: Path, target: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_second_lock_is_refused_with_the_owner_and_the_file(folder: Path, own:
         assert str(path) in str(caught.value)
         assert f"pid {os.getpid()}" in str(caught.value)
         assert socket.gethostname() in str(caught.value)
-        assert "by gpuform, 0:00:0" in str(caught.value)
+        assert "by gpuform, 0:" in str(caught.value)
         assert "--lock-timeout" in caught.value.hint
     with create_file_lock(folder, own):
         pass
@@ -192,7 +192,7 @@ class TestStaleLocks:
             assert not stale_lock.exists()
         (notice,) = notices
         assert "takes over the lock" in notice
-        assert f"ann@{socket.gethostname()} (pid {dead_pid}) by gpuform, 2:00:0" in notice
+        assert f"ann@{socket.gethostname()} (pid {dead_pid}) by gpuform, 2:" in notice
 
     def test_the_lock_of_a_killed_process_is_taken_over(self, folder: Path, own: Path) -> None:
         program = (
@@ -218,8 +218,8 @@ class TestStaleLocks:
     @pytest.mark.parametrize(
         ("fields", "expected_message"),
         [
-            ({}, r"2:00:0\d ago; that process no longer runs"),  # the Pulumi CLI's
-            ({"engine": "gpuform", "hostname": "elsewhere"}, r"ann@elsewhere .* by gpuform, 2:00"),
+            ({}, r"2:\d\d:\d\d ago; that process no longer runs"),  # the Pulumi CLI's
+            ({"engine": "gpuform", "hostname": "elsewhere"}, r"ann@elsewhere .* by gpuform, 2:"),
         ],
     )
     def test_stale_locks_of_pulumi_and_of_other_machines_are_reported_and_kept(
