@@ -7,12 +7,14 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from processes.limits import LAST_RESORT
 from support.stacks.planned_project import PlannedProject
 from support.stacks.stack_copies import StackCopies
 
@@ -38,6 +40,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def own_callback_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each login listen on a free port: other tests at the same time log in as well."""
+    monkeypatch.setattr("gpuform.stacks.access.ssh_certificates._CALLBACK_PORTS", (0,))
+
+
 @pytest.fixture
 def logins(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A browser in which somebody is logged in already; the addresses that it opened."""
@@ -45,7 +53,7 @@ def logins(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def open_address(url: str) -> bool:
         opened.append(url)
-        get = {"follow_redirects": True, "trust_env": False, "timeout": 10}
+        get = {"follow_redirects": True, "trust_env": False, "timeout": LAST_RESORT}
         threading.Thread(target=httpx.get, args=(url,), kwargs=get, daemon=True).start()
         return True
 
@@ -188,6 +196,15 @@ def test_a_silent_connection_and_a_foreign_request_do_not_end_the_login(
 ) -> None:
     monkeypatch.setattr("gpuform.stacks.access.ssh_certificates.SILENT_CONNECTION_S", 0.05)
     answers: list[int] = []
+    threads: list[threading.Thread] = []
+
+    def ask(address: str) -> int:
+        """Repeat the request until an answer comes: a slow request is a silent connection too."""
+        while True:
+            with suppress(httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
+                return httpx.get(
+                    address, follow_redirects=True, trust_env=False, timeout=LAST_RESORT
+                ).status_code
 
     def open_address(url: str) -> bool:
         (address,) = parse_qs(urlsplit(url).query)["redirect_uri"]
@@ -196,18 +213,17 @@ def test_a_silent_connection_and_a_foreign_request_do_not_end_the_login(
 
         def log_in() -> None:
             foreign = [address + query for query in ("", "?code=evil&state=%C3%A9", "?state=x")]
-            answers.extend(
-                httpx.get(address_to_ask, follow_redirects=True, trust_env=False).status_code
-                for address_to_ask in (*foreign, url)
-            )
+            answers.extend(map(ask, (*foreign, url)))
             silent.close()
 
-        threading.Thread(target=log_in, daemon=True).start()
+        threads.append(threading.Thread(target=log_in, daemon=True))
+        threads[0].start()
         return True
 
     monkeypatch.setattr("webbrowser.open", open_address)
     ran = train.run("connect", "train", "--user", "ada")
     assert (ran.code, len(commands)) == (0, 1), ran.err
+    threads[0].join(LAST_RESORT)
     assert answers == [400, 400, 400, 200]
     assert "Traceback" not in ran.err
 
