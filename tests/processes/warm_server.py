@@ -90,7 +90,11 @@ class CommandServer:
 
     def _begin_command(self) -> None:
         connection, _ = self.listener.accept()
-        request, streams = receive_request(connection)
+        try:
+            request, streams = receive_request(connection)
+        except (EOFError, ConnectionError):  # a client that was killed meanwhile
+            connection.close()
+            return
         gc.freeze()  # no child shall look through what is here for garbage
         child = os.fork()
         if child == 0:
@@ -114,22 +118,22 @@ class CommandServer:
             os.close(descriptor)
 
     def _forward_signals(self, child: int) -> None:
-        connection = self.clients[child]
+        connection = self.clients.get(child)
+        if connection is None:  # the command has ended since `select` saw the client's bytes
+            return
         try:
             numbers = connection.recv(64)
         except ConnectionResetError:
             numbers = b""
-        with suppress(ProcessLookupError):
-            for number in numbers:
-                os.kill(child, number)
-            if not numbers:
-                self.selector.unregister(connection)
-                os.killpg(child, signal.SIGKILL)
+        for number in numbers:
+            os.kill(child, number)
+        if not numbers:
+            self.selector.unregister(connection)
+            kill_with_group(child)
 
     def _kill_all(self) -> None:
         for child in self.clients:
-            with suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
+            kill_with_group(child)
 
     def _report_ended(self) -> None:
         for child in [*self.clients]:
@@ -156,13 +160,31 @@ class CommandServer:
                 self.keys[note["passphrase"], salt] = key
 
 
+def kill_with_group(child: int) -> None:
+    """Kill a child, which has not been waited for, and the group that it leads."""
+    # It leads none before its `setsid`, and has no child of its own then.
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.kill(child, signal.SIGKILL)
+
+
 def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return a client's request and the descriptors of the client's standard streams."""
+    """Return a client's request and the descriptors of the client's standard streams.
+
+    Raises:
+        EOFError: the client has ended before the end of the request.
+    """
     head, streams, _, _ = socket.recv_fds(connection, LENGTH_BYTES, 3)
     length = int.from_bytes(head, "big")
     encoded_request = bytearray()
     while len(encoded_request) < length:
-        encoded_request += connection.recv(length - len(encoded_request))
+        encoded_request += (received := connection.recv(length - len(encoded_request)))
+        if not received:
+            break
+    if not head or len(encoded_request) < length:
+        for stream in streams:
+            os.close(stream)
+        raise EOFError
     return json.loads(encoded_request), streams
 
 
