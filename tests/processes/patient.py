@@ -4,7 +4,9 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
 
@@ -63,3 +65,17 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
         if text in line:
             return output
     raise AssertionError(f"{text!r} never came:\n{output}")
+
+
+def wait_until_gone(pids: Iterable[int]) -> None:
+    """Wait until each process has ended, by /proc. A zombie has ended."""
+    for pid in pids:
+        while " Z " not in _read_process_status(pid):
+            time.sleep(0.01)
+
+
+def _read_process_status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return " Z "

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -166,7 +167,20 @@ def _is_running(pid: int) -> bool:
     # A process of another user runs, although it cannot be signalled.
     except (OSError, OverflowError):
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Return True if the process has ended, and its parent has not asked for the exit code yet.
+
+    A container without an init process keeps the orphans of a killed run as zombies.
+    """
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a system without /proc, or a process that is gone by now
+        return False
+    # The name before the state is in parentheses, and may contain some itself.
+    return status.rpartition(") ")[2].startswith(("Z", "X"))
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0

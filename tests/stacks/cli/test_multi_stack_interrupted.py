@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from processes.limits import LAST_RESORT
-from processes.patient import PROGRAM
+from processes.patient import PROGRAM, wait_until_gone
 from support.stacks.workspace import STACKS, Workspace, create_workspace
 
 from gpuform.providers.emulator.server import serve
@@ -55,20 +55,6 @@ def get_machine(workspace: Workspace) -> Any:
 def list_child_pids(process: "subprocess.Popen[str]") -> list[int]:
     content = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     return [int(word) for word in content.split()]
-
-
-def wait_until_gone(pids: list[int]) -> None:
-    """Wait until each process has ended, by /proc."""
-    for pid in pids:
-        while Path(f"/proc/{pid}/stat").exists() and " Z " not in _read_process_status(pid):
-            os.sched_yield()
-
-
-def _read_process_status(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return " Z "
 
 
 @pytest.mark.sampled(1)

@@ -5,13 +5,12 @@ stack is as declared, and nothing is there twice.
 """
 
 import json
-import os
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes.patient import wait_until_gone
 from support.stacks.workspace import Workspace, create_workspace
 
 from gpuform.providers.emulator.server import serve
@@ -84,15 +83,8 @@ def run_killed_at(workspace: Workspace, number: int, *command: str) -> bool:
     variables = {"KILLER_FOLDER": str(folder), "KILLER_AT": str(number)}
     done = workspace.run(*command, PYTHONPATH=str(folder), **variables)
     assert done.code in (0, -9), done.stdout + done.stderr
-    wait_until_reaped((folder / "pids").read_text().split())
+    wait_until_gone([int(pid) for pid in (folder / "pids").read_text().split()])
     return done.code == -9
-
-
-def wait_until_reaped(pids: list[str]) -> None:
-    """Wait up to 10 s until no process has these ids: the next run would count a zombie."""
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
-        os.sched_yield()
 
 
 def count_objects(workspace: Workspace) -> tuple[int, int]:

@@ -208,6 +208,15 @@ class TestStaleLocks:
         with create_file_lock(folder, own):
             assert len(list(folder.iterdir())) == 1
 
+    @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux shows zombies")
+    def test_the_lock_of_a_zombie_is_taken_over(self, folder: Path, own: Path) -> None:
+        """A container without an init process keeps killed processes until it ends."""
+        with subprocess.Popen([sys.executable, "-c", ""]) as process:
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            write_stale_lock(folder, pid=process.pid, engine="gpuform")
+            with create_file_lock(folder, own):
+                assert len(list(folder.iterdir())) == 1
+
     def test_a_stale_lock_with_the_current_process_id_is_taken_over(
         self, folder: Path, own: Path
     ) -> None:
@@ -414,7 +423,7 @@ def test_of_ten_concurrent_processes_exactly_one_gets_the_lock(
 def test_ten_waiting_processes_get_the_lock_one_after_another(
     folder: Path, own: Path, tmp_path: Path
 ) -> None:
-    processes = start_contenders(get_backend_url(folder), tmp_path, 100)
+    processes = start_contenders(get_backend_url(folder), tmp_path, LAST_RESORT)
     release_contenders(processes)
     for process in processes:
         assert process.communicate(timeout=LAST_RESORT)[0] == "in\n"
