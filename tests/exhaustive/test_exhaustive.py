@@ -132,7 +132,7 @@ def test_one_that_ends_its_process_fails_and_the_others_are_played(
 
 def test_one_that_hangs_fails_after_its_time(project: Path, results: Path) -> None:
     (project / "test_some.py").write_text(
-        SLOW + "def test_a(): time.sleep(1700)\ndef test_b(): pass\n"
+        SLOW + "def test_a(): time.sleep(1700)\n@pytest.mark.timeout(0)\ndef test_b(): pass\n"
     )
 
     code, _ = play(project, results, "--timeout", "1")

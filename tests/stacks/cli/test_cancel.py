@@ -143,7 +143,7 @@ def test_ten_updates_of_one_stack_run_one_after_the_other(dev: Run, project: Pat
         "pulumi.export('a', 1)\n"
         "os.unlink('inside')\n"
     )
-    up = ["up", "--yes", "--skip-preview", "--lock-timeout", "100s"]
+    up = ["up", "--yes", "--skip-preview", "--lock-timeout", "25m"]
     command = [sys.executable, "-m", "gpuform.stacks.cli", *up]
     processes = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from support.stacks.lock_contenders import release_contenders, start_contenders
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.state import Journal
 from gpuform.stacks.engine.state.journal import Record
-from gpuform.stacks.engine.store import Backend, LockTimeout, StackLock, bucket_runs
+from gpuform.stacks.engine.store import Backend, LockTimeout, bucket_runs
 from gpuform.stacks.engine.store.bucket_runs import LeaseLost
 from gpuform.stacks.engine.store.lock import LockedError
 from gpuform.stacks.engine.store.storage import ChangedMeanwhile
@@ -82,12 +83,15 @@ def test_cancel_is_refused_while_the_owner_runs(backend_url: str) -> None:
         assert len(list_pulumi_locks(backend_url)) == 1
 
 
-def test_a_running_owner_keeps_the_lock_beyond_the_lease_time(backend_url: str) -> None:
-    with Backend.open(backend_url, SHORT).create_lock("demo", "dev"):
-        while read_lease(backend_url)["beat"] < 5:  # four are a silence
+def test_a_running_owner_renews_the_lock_again_and_again(
+    backend_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_runs, "_RENEWALS", 600)
+    with Backend.open(backend_url, KEYS).create_lock("demo", "dev"):
+        while read_lease(backend_url)["beat"] < 5:
             time.sleep(0.05)
         with pytest.raises(LockedError):
-            Backend.open(backend_url, SHORT).create_lock("demo", "dev").acquire()
+            Backend.open(backend_url, KEYS).create_lock("demo", "dev").acquire()
 
 
 @pytest.mark.parametrize("skew", [-86400, 86400])
@@ -95,10 +99,10 @@ def test_the_lock_holds_between_clocks_that_differ_by_a_day(
     backend_url: str, skew: int, monkeypatch
 ) -> None:
     real = time.time
-    with Backend.open(backend_url, SHORT).create_lock("demo", "dev"):
+    with Backend.open(backend_url, KEYS).create_lock("demo", "dev"):
         monkeypatch.setattr(bucket_runs.time, "time", lambda: real() + skew)
         with pytest.raises(LockedError):
-            Backend.open(backend_url, SHORT).create_lock("demo", "dev").acquire()
+            Backend.open(backend_url, KEYS).create_lock("demo", "dev").acquire()
 
 
 @pytest.mark.parametrize("seconds", ["0", "x", "99999"])
@@ -109,13 +113,13 @@ def test_an_invalid_lease_time_is_an_error(backend_url: str, seconds: str) -> No
         )
 
 
-def start_python(program: str, *arguments: str) -> subprocess.Popen[str]:
+def start_python(program: str, *arguments: str, **environ: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **SHORT},
+        env={**os.environ, **SHORT, **environ},
     )
 
 
@@ -127,7 +131,7 @@ def read_line(process: subprocess.Popen[str]) -> str:
 def test_of_ten_concurrent_processes_exactly_one_gets_the_lock(
     backend_url: str, tmp_path: Path
 ) -> None:
-    processes = start_contenders(backend_url, tmp_path, 0, **SHORT)
+    processes = start_contenders(backend_url, tmp_path, 0, **KEYS)
     release_contenders(processes)
     assert sorted(read_line(process) for process in processes) == ["in"] + ["refused"] * 9
     release_contenders(processes)
@@ -141,7 +145,7 @@ def test_of_ten_concurrent_processes_exactly_one_gets_the_lock(
 def test_ten_waiting_processes_get_the_lock_one_after_another(
     backend_url: str, tmp_path: Path
 ) -> None:
-    processes = start_contenders(backend_url, tmp_path, 100, **SHORT)
+    processes = start_contenders(backend_url, tmp_path, LAST_RESORT, **KEYS)
     release_contenders(processes)
     for process in processes:
         assert process.communicate(timeout=LAST_RESORT)[0] == "in\n"
@@ -185,13 +189,20 @@ def test_the_lock_of_a_killed_owner_is_taken_over_after_the_lease_time(backend_u
     owner.kill()
     owner.communicate()
     notices: list[str] = []
-    with pytest.raises(LockedError):
-        Backend.open(backend_url, SHORT).create_lock("demo", "dev").acquire()
     with Backend.open(backend_url, SHORT).create_lock(
-        "demo", "dev", LockTimeout(60, notices.append)
+        "demo", "dev", LockTimeout(LAST_RESORT, notices.append)
     ):
         assert [lock["pid"] for lock in list_pulumi_locks(backend_url)] == [os.getpid()]
     assert any("takes over the lock" in notice for notice in notices)
+
+
+def test_the_lock_of_a_killed_owner_is_kept_during_the_lease_time(backend_url: str) -> None:
+    owner = start_python(OWNER, backend_url, GPUFORM_LEASE_SECONDS="3600")
+    assert read_line(owner) == "in"
+    owner.kill()
+    owner.communicate()
+    with pytest.raises(LockedError):
+        Backend.open(backend_url, SHORT).create_lock("demo", "dev").acquire()
 
 
 def test_an_owner_resumed_after_a_takeover_writes_nothing(backend_url: str) -> None:
@@ -200,7 +211,7 @@ def test_an_owner_resumed_after_a_takeover_writes_nothing(backend_url: str) -> N
     assert read_line(owner) == "in"
     owner.send_signal(signal.SIGSTOP)
     backend = Backend.open(backend_url, SHORT)
-    with backend.create_lock("demo", "dev", LockTimeout(60)):
+    with backend.create_lock("demo", "dev", LockTimeout(LAST_RESORT)):
         assert backend.read("demo", "dev") == b'{"by":"nobody"}'
         own = Journal(backend.open_journal("demo", "dev"), "base")
         assert b"first" in own.log.read()
@@ -232,25 +243,31 @@ def test_a_checkpoint_write_that_began_before_a_takeover_is_rejected(backend_url
         ours.write("demo", "dev", b'{"n":3}')
 
 
-def check_until_refused(lock: StackLock) -> None:
-    """Check the lock until the lease's thread has noticed the loss."""
-    while True:
-        lock.check()
-        time.sleep(0.05)
+@pytest.fixture
+def advance_clocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Stop the clocks by which leases of this process get old, and return what moves them."""
+    seconds = [0.0]
+
+    def advance(by: float) -> None:
+        seconds[0] += by
+
+    monkeypatch.setattr(bucket_runs, "_read_clocks", lambda: (seconds[0], seconds[0]))
+    return advance
 
 
 def test_an_owner_without_network_fails_its_lock_check_until_the_network_is_back(
-    bucket_server: BucketServer,
+    bucket_server: BucketServer, advance_clocks: Callable[[float], None]
 ) -> None:
     with serve_proxy(bucket_server) as front:
         backend_url = build_bucket_url(bucket_server.create_bucket(), front.port)
-        backend = Backend.open(backend_url, {**SHORT, "AWS_MAX_ATTEMPTS": "1"})
+        backend = Backend.open(backend_url, {**KEYS, "AWS_MAX_ATTEMPTS": "1"})
         lock = backend.create_lock("demo", "dev")
         lock.acquire()
         front.rule = lambda _request: Fault(503, "SlowDown")
         lock.check()
+        advance_clocks(40)
         with pytest.raises(EngineError, match="SlowDown"):
-            check_until_refused(lock)
+            lock.check()
         front.stop_faults()
         lock.check()
         lock.release()
@@ -283,12 +300,15 @@ def test_the_lock_is_released_at_interpreter_exit(backend_url: str) -> None:
     assert read_lease(backend_url)["released"]
 
 
-def test_an_owner_whose_lease_was_overwritten_gets_an_error(backend_url: str) -> None:
-    lock = Backend.open(backend_url, SHORT).create_lock("demo", "dev")
+def test_an_owner_whose_lease_was_overwritten_gets_an_error(
+    backend_url: str, advance_clocks: Callable[[float], None]
+) -> None:
+    lock = Backend.open(backend_url, KEYS).create_lock("demo", "dev")
     lock.acquire()
     storage = Backend.open(backend_url, KEYS).storage
     storage.write(LOCK, b'{"seconds": 60, "username": "another"}')
+    advance_clocks(40)
     with pytest.raises(LeaseLost, match="another process took it"):
-        check_until_refused(lock)
+        lock.check()
     lock.release()
     assert read_lease(backend_url)["username"] == "another"

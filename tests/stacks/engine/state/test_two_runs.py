@@ -79,7 +79,7 @@ def environ(bucket_server: BucketServer, tmp_path: Path) -> dict[str, str]:
 WHOEVER_MADE_THE_THIRD = [
     ["first-owner", "second-successor", f"third-{run}"] for run in ("owner", "successor")
 ]
-UP = ("up", "--yes", "--skip-preview", "--parallel", "1", "--lock-timeout", "60s")
+UP = ("up", "--yes", "--skip-preview", "--parallel", "1", "--lock-timeout", "25m")
 
 
 def start_first_run(project: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
