@@ -26,7 +26,7 @@ class EngineLog:
             self.attach(address)
 
     def attach(self, address: str) -> None:
-        """Send messages to the engine at this address from now on."""
+        """Connect the log to Pulumi's engine at `address`: later messages appear there."""
         self._stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(address))
 
     def show_progress(self, urn: str, message: str) -> None:

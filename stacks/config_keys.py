@@ -253,7 +253,7 @@ class _SingleValue:
     text: str
 
     def get(self, _name: str) -> str:
-        """Return the one value, for every name."""
+        """Return the one configuration value, for every name."""
         return self.text
 
     def is_secret(self, _name: str) -> bool:

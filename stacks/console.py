@@ -113,7 +113,7 @@ class StateSource:
         return UNKNOWN
 
     def make_secret(self, value: Any) -> Any:
-        """Return the value as a Secret."""
+        """Return the value of an expression as a Secret; UNKNOWN stays UNKNOWN."""
         return value if value is UNKNOWN else Secret(values.unwrap_secrets(value))
 
     def get_property(self, instance: Instance, name: str) -> Any:

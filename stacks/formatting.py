@@ -68,7 +68,7 @@ class _Layout:
         self._previous: Any = None  # the token before, None at the beginning of a line
 
     def run(self) -> str:
-        """Return the laid out text."""
+        """Return the text of a YAML file in the standard layout."""
         empty_tokens: list[Any] = []
         for token in scan_tokens(self._text):
             # Tokens without text, such as the start of a block, belong to the next token's line.

@@ -155,7 +155,7 @@ class Sender:
     emulated: bool = False
 
     def build_message(self, event: NotifyEvent, texts: Sequence[str]) -> tuple[str, str]:
-        """Return title and text of a message."""
+        """Return title and body of a notification about an event."""
         where = " (emulator)" if self.emulated else ""
         title = f"{self.stack}{where}: {TITLES[event]}"
         lines = [_shorten_text(line) for line in texts[:_MAX_LINES]]

@@ -338,7 +338,7 @@ def _build_usage_change(step: Step, book: PriceBook) -> _UsageChange:
 
 
 def _fill_defaults(new: ResourceState, step: Step) -> ResourceState:
-    """Return the entry with the planned values of undeclared properties."""
+    """Return the new entry, with the planned default values of undeclared properties as inputs."""
     default_values = {
         change.path: change.after
         for change in (step.change.changes if step.change else ())

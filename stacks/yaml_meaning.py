@@ -145,7 +145,7 @@ def _find_gaps(text: str) -> Iterator[tuple[int, int]]:
 
 
 def get_position(text: str, index: int) -> LineAndColumn:
-    """Return the line and column of a character."""
+    """Return the line and column, from 1, of the character at `index`."""
     return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
 
 

@@ -233,7 +233,7 @@ class Listing(Generic[T]):
                 return answer
 
     def _join_round(self, id_: str | None) -> _Answer[T] | None:
-        """Return the answer of the next shared request, or a kept list sent after `fresh_since`.
+        """Join the next shared request for a list and return the answer, or a kept fresh answer.
 
         None if the thread that sends the request was interrupted: the others ask again. Raises the
         request's error in every reader.
@@ -268,7 +268,7 @@ class Listing(Generic[T]):
         return _Round(threading.Condition(self._lock))
 
     def _is_leader(self, round_: _Round[T]) -> bool:
-        """Return True if the calling thread must send this shared request."""
+        """Return True if the calling thread must send the shared request for all readers."""
         return round_ is self._next_round and not self._is_busy
 
     def _lead_round(self, round_: _Round[T]) -> None:

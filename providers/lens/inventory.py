@@ -59,7 +59,7 @@ def get_heatmap() -> GpuHeatmap:
 
 
 def _get_client() -> LensClient:
-    """Return the client of Lens for the settings of look-ups, one per process."""
+    """Return the process's client of Lens, with the settings of look-ups in programs."""
     return get_client(get_lookup_settings())
 
 

@@ -42,7 +42,7 @@ class Records(Protocol):
         """Store a record durably, in place of an earlier one of the name."""
 
     def delete(self, *names: str) -> None:
-        """Delete the records of these names, if they exist."""
+        """Delete the records named `names`, if they exist."""
 
     def add(self, name: str, fields: Fields) -> None:
         """Store a new record, even if another process has the stack's lock by now.
@@ -158,7 +158,7 @@ class FolderRecords:
         self.write(name, fields)
 
     def delete(self, *names: str) -> None:
-        """Delete the files of these records, if they exist."""
+        """Delete the files of the records named `names`, if they exist."""
         for name in names:
             self._get_path(name).unlink(missing_ok=True)
 

@@ -133,7 +133,7 @@ class RateLimitedPollSchedule(PollSchedule):
         self._rate_limits = rate_limits
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
-        """Return the seconds until the next shared poll, by an interval that the rate limits allow.
+        """Return the seconds until the next shared poll, at an interval within the rate limits.
 
         The interval is a multiple of the longest one while reads run short.
         """

@@ -245,7 +245,7 @@ class ClusterRestart:
             self._stop_cluster(reading)
 
     def record_end(self) -> None:
-        """Record the end of a restart, if one is recorded as begun.
+        """Record the end of a cluster's restart by gpuform, if a restart is recorded as begun.
 
         The caller has seen the cluster as declared again.
         """

@@ -437,7 +437,7 @@ def _find_last_transition(
 
 
 def _find_pause_time(cluster: wire.Cluster) -> str | None:
-    """Return when the pause of a cluster began; None if not paused, or if no transition shows."""
+    """Return when the cluster's pause began; None if not paused, or if no transition shows."""
     phase = PAUSED_PHASES.get(cluster.status)
     last_transition = _find_last_transition(
         transition for transition in cluster.phase_transitions if transition.phase == phase

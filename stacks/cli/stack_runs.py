@@ -284,7 +284,7 @@ def _format_reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
 
 
 def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> int:
-    """Import the objects, show the results, and return the exit code.
+    """Import the chosen objects for `gpuform import`, show the results, and return the exit code.
 
     A project with its own virtualenv continues there when this process ends. If no object was
     imported, the files are unchanged.

@@ -171,7 +171,7 @@ def to_reference_in_text(reference: AnyReference) -> AnyReference:
 
 
 def convert_members(entry: ResourceEntry, convert: Callable[[Value], Value]) -> ResourceEntry:
-    """Return an entry with other references."""
+    """Return an entry with each reference in properties and options converted."""
     return replace(
         entry,
         properties=convert_references(dict(entry.properties), convert),

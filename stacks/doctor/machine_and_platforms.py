@@ -232,7 +232,7 @@ def _probe_platform(name: str, settings: Settings) -> _PlatformAnswer | Exceptio
 def _describe_answer(
     name: str, answer: _PlatformAnswer | Exception, *, in_use: bool
 ) -> Iterator[Finding]:
-    """Yield the findings about one answer; problems of unused platforms are warnings or notes."""
+    """Yield `doctor`'s findings about a platform's answer; problems of unused platforms warn."""
     if isinstance(answer, _PlatformAnswer):
         # Several kinds may have the same refusal: each text is shown once.
         refusals = sorted({refusal for refusal in answer.refusals if refusal})

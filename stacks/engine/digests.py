@@ -161,7 +161,7 @@ def _to_comparable_option(value: Any) -> Any:
 
 
 def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
-    """Return the fields of an entry for the digest, without volatile and empty fields.
+    """Return the fields of a state entry to be digested, without volatile and empty fields.
 
     Of the outputs, only those with the name of an input are included; of providers and external
     objects, none. The inputs of a provider are left out: the configuration has its own digests.

@@ -202,7 +202,7 @@ class UrlWithParameters:
     parameters: Mapping[str, Sequence[str]]
 
     def get_text(self, *names: str) -> str | None:
-        """Return the value of the first given parameter, or None."""
+        """Return the value of the first of these URL parameters that is present, or None."""
         return next((self.parameters[name][0] for name in names if name in self.parameters), None)
 
     def get_bool(self, *names: str) -> bool:

@@ -48,7 +48,7 @@ class StoredObject:
 
     @property
     def node_keys(self) -> dict[tuple[str, str], NodeRecord]:
-        """Return the nodes by name and id."""
+        """Return the object's nodes by name and id."""
         return {(node.name, node.node_id): node for node in self.nodes}
 
 

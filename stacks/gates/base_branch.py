@@ -333,7 +333,7 @@ class _RevisionFiles:
             self.export_folder(prefix, target, STACKS_FILE, *paths)
 
     def _list_names(self, *arguments: str) -> list[str]:
-        """Return the paths of the revision's files."""
+        """Return the paths of the git revision's files, filtered by `git ls-tree` arguments."""
         listed = _run_git(
             self.root, self.revision, "ls-tree", "-z", "--name-only", self.commit, *arguments
         )

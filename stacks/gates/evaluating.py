@@ -313,7 +313,7 @@ def _exists(path: Path) -> bool:
 
 
 def _run_opa(program: str, plan: Plan, policies: str, path: Path) -> Iterator[str]:
-    """Yield the findings of one run of opa."""
+    """Yield a gate's findings, from one run of opa on the plan."""
     environ = get_run_context().environ
     command = [
         *(program, "eval", "--format", "json", "--stdin-input"),

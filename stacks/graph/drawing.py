@@ -424,7 +424,7 @@ _MOST_NAMES: Final = 20
 
 
 def render_page(drawing: Drawing) -> str:
-    """Render the drawing as an HTML page."""
+    """Render a drawing of resources as a self-contained HTML page."""
     positions, width, height = compute_positions(drawing)
     items = drawing.list_shapes()
     summary = counted(sum(node.is_resource for node in drawing.nodes), "resource")

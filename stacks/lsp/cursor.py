@@ -160,7 +160,7 @@ def _build_span(get_position: Callable[[int], tuple[int, int]], begin: int, end:
 
 
 def _blank_quoted_texts(expression: str) -> str:
-    """Return the expression with blanked quoted texts, except for keys in brackets."""
+    """Return the expression with quoted texts replaced by blanks, except for keys in brackets."""
 
     def blank(quoted: re.Match[str]) -> str:
         is_key = _SUBSCRIPT.search(expression, 0, quoted.start())

@@ -88,7 +88,7 @@ class SourceFile:
 
     @property
     def line_ending(self) -> str:
-        """Return the line ending of the file."""
+        """Return the line ending of the file, for inserted lines."""
         return "\r\n" if "\r\n" in self.text else "\n"
 
     def get_quote_around(self, span: Span) -> str:
@@ -107,12 +107,12 @@ class SourceFile:
         return Span(line, begin, begin + len(text))
 
     def get_text(self, span: Span) -> str:
-        """Return the text at a span."""
+        """Return the file's text at a span."""
         return self.lines[span.line][span.begin : span.end]
 
     @cached_property
     def lines(self) -> Sequence[str]:
-        """Return the lines without line ends."""
+        """Return the file's lines without line ends."""
         # str.splitlines also breaks at form feeds and other characters, at which gpuform's reader
         # does not.
         return LINE_BREAK.split(self.text)
@@ -124,7 +124,7 @@ class SourceFile:
 
     @cached_property
     def _expression_events(self) -> Sequence[Any]:
-        """Return the scalar events with expressions."""
+        """Return the YAML scalar events of the file with an expression in the value."""
         # The tree has no end positions and no quotes of scalars: the events have both.
         events = yaml.parse(self.text, Loader=LOADER)
         return [

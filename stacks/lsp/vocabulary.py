@@ -129,7 +129,7 @@ def find_words(path: Sequence[str], platform: str | None) -> dict[str, Word]:
 
 
 def list_values(path: Sequence[str], platform: str | None) -> list[str]:
-    """Return the values of the key at the end of a path; empty without a list of values."""
+    """Return the allowed values of the key at the end of a path, to complete a value; or empty."""
     *outer_path, name = path
     if len(path) == 3 and path[0] in SECTIONS and name == "platform":
         return list(list_platforms_with(SECTIONS[path[0]]))

@@ -100,9 +100,9 @@ class FleetRecorder:
         return FleetState(now, working, billed, self.urn, excused, frozenset(nodes), data)
 
     def _describe_fleet(self) -> Mapping[str, Any]:
-        """Return the emulator's answer, which depends on the objects and the time alone.
+        """Return the fleet from the emulator, cached until an object or a timeline changes.
 
-        It stays until an object is changed or a timeline goes on: most samples of a wait are equal.
+        Most samples of a wait are equal.
         """
         store, clock = self.server.store, self.server.clock
         changes, begin, end = self._described

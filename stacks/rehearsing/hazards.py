@@ -286,7 +286,7 @@ class HazardInjector:
         return self._is_met or self.play.point is None
 
     def begin(self) -> None:
-        """Begin a hazard of the whole run."""
+        """Begin a hazard of the whole run, such as a slow platform, before the run."""
         kind = self.play.hazard.kind
         if kind is HazardKind.SLOW_PLATFORM:
             self._add_fault(slow=SLOWNESS, count=None)

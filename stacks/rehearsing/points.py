@@ -390,7 +390,7 @@ def find_prices(plan: Plan) -> dict[str, tuple[str, float]]:
 
 
 def list_differences(plan: Plan, rehearsed: Plan) -> tuple[str, ...]:
-    """Return where the emulator plans another action than the plan, in words."""
+    """Return a line for each resource with different actions in the plan and on the emulator."""
     rehearsed_actions = {change.urn: change.action for change in rehearsed.changes}
     lines = []
     for change in plan.changes:

@@ -139,7 +139,7 @@ class StackFacts:
 
     @property
     def is_stopped(self) -> bool:
-        """Return True if a gate blocks the plan."""
+        """Return True if a gate blocks the stack's plan."""
         return any(gate.is_blocking for gate in self.plan.gates or ())
 
     @property
@@ -287,7 +287,7 @@ class Review:
 
     @property
     def is_stopped(self) -> bool:
-        """Return True if a gate blocks one or all of the plans."""
+        """Return True if a gate blocks one or all of the plans in the review."""
         gates = self.combined.gates if self.combined else ()
         return any(gate.is_blocking for gate in gates) or any(s.is_stopped for s in self.stacks)
 

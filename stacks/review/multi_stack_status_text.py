@@ -149,7 +149,7 @@ def _is_not_ready(resource: ResourceStatus) -> bool:
 
 
 def _sum_costs(costs: Mapping[str, StackCost]) -> StackCost:
-    """Sum the costs by billing and currency; unknown costs get the stack's name."""
+    """Sum the costs of all stacks by billing and currency; unknown costs get the stack's name."""
     sums: dict[tuple[Any, str], float] = {}
     for cost in costs.values():
         for amount in cost.amounts:

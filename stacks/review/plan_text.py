@@ -233,7 +233,7 @@ def render_review(review: Review, paint: Paint = PLAIN) -> str:
 
 
 def _render_stack_blocks(stack: StackFacts, paint: Paint) -> Iterator[str]:
-    """Yield the blocks of one stack; a block may be empty."""
+    """Yield the text blocks of one stack in a review, changes first; a block may be empty."""
     plan = stack.plan
     yield render_changes(plan, paint=paint)
     yield "\n".join(render_output_changes(plan.outputs, paint))

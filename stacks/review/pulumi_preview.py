@@ -302,7 +302,7 @@ def _infer_operation(
 def _count_actions(
     preview: Preview, plan: Plan, ops: Mapping[str, Sequence[str]], operation: str
 ) -> tuple[Mapping[PlanAction, int], list[str]]:
-    """Return the counts by action, and notes about resources counted but not listed.
+    """Return the counts by action of a preview, and notes about resources counted but not listed.
 
     Only a refresh has such resources. After an applied run the plan's own counts are returned.
     """

@@ -288,7 +288,7 @@ class ExpiredResources:
         return self._entries
 
     def _write(self, entries: dict[str, dict[str, Any]]) -> None:
-        """Write the record of expired resources, and remove the file of an empty one."""
+        """Write the record of expired resources, and remove the file of an empty record."""
         self._entries, stack = entries, self.stack
         data = json.dumps(entries, indent=2, sort_keys=True).encode() if entries else None
         stack.backend.write_own(stack.project.name, stack.name, RECORD_KIND, data)

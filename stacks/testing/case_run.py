@@ -282,7 +282,7 @@ class CaseStack:
             self.secrets = (*self.secrets, *stack.build_target().program.collect_secrets())
 
     def _check_permissions(self) -> None:
-        """Raise CaseError for an unknown permission, and for permissions not allowed in cases."""
+        """Raise CaseError for an unknown permission in a test case, or one forbidden there."""
         allow = self._spec.inputs.allow or ()
         gates = read_project_gates(self._project.directory) if allow else ()
         for number, name in enumerate(allow):

@@ -406,7 +406,7 @@ class _Comparison:
 
 
 def matches_expected(expected: Any, actual: Any) -> bool:
-    """Return whether a value is as expected.
+    """Return whether a property's value meets the expected value of a test case.
 
     Objects are compared by the expected keys alone, all other values completely. Integers equal
     floats of the same value: Pulumi's wire format has only doubles.
@@ -429,7 +429,7 @@ def matches_expected(expected: Any, actual: Any) -> bool:
 
 
 def get_verdict(gate: GateResult) -> Verdict:
-    """Return the verdict of a gate's result."""
+    """Return the verdict of a gate's result: passes, allowed, warns or stops."""
     if not gate.findings:
         return "passes"
     if gate.allowed:

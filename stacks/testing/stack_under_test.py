@@ -78,7 +78,7 @@ class Run:
 
     @property
     def warnings(self) -> list[str]:
-        """Return the messages of warnings."""
+        """Return the messages of the run's warnings."""
         return list(self.report.warnings)
 
     @property

@@ -121,7 +121,10 @@ def create_secret(value: Any) -> Deferred:
 
 
 def resolve_value(value: Any) -> ResolvedValue:
-    """Resolve a value with the deferred values inside: unknown or secret if any part is."""
+    """Return a value with all deferred values inside computed.
+
+    The result is UNKNOWN if a part is unknown, and secret if a part is secret.
+    """
     resolved_parts = [deferred.resolve() for deferred in find_deferred(value)]
     urns = _NOTHING.union(*(part.urns for part in resolved_parts))
     is_secret = any(part.secret for part in resolved_parts)

@@ -184,7 +184,7 @@ class EngineSource(RunSource[Handle, Handle, Handle]):
         raise AssertionError(f"the topology has an input {name}")
 
     def make_secret(self, value: Any) -> Any:
-        """Return `value` as a deferred secret."""
+        """Return the value of an expression as a deferred secret."""
         return create_secret(value)
 
     def create_alias(self, fields: dict[str, Any]) -> DeclaredAlias:
@@ -229,7 +229,7 @@ class EngineSource(RunSource[Handle, Handle, Handle]):
         make: Callable[[Sequence[Any]], Any],
         of_secret: Callable[[], None],
     ) -> Any:
-        """Return a deferred value, with the secrecy and the dependencies of all `values`.
+        """Return a deferred value made of `values`, with the secrecy and dependencies of all.
 
         A value without dependencies is computed at once, so that its failure is found before
         anything is registered; the first failure is kept in `failure`.

@@ -45,10 +45,10 @@ class ValueSource(Protocol):
         """Return the value of an input of a module without an including file."""
 
     def make_secret(self, value: Any) -> Any:
-        """Return `value` marked as secret."""
+        """Return the value of an expression marked as secret."""
 
     def get_property(self, instance: Instance, name: str) -> Any:
-        """Return a property of a resource."""
+        """Return a property of a resource for an expression."""
 
     def get_stack_output(self, reference: str, name: str) -> Any:
         """Return an output of another stack."""

@@ -53,7 +53,7 @@ class RunSource(ABC, Generic[ResourceT, ModuleT, StackT]):
 
     @abstractmethod
     def make_secret(self, value: Any) -> Any:
-        """Return `value` marked as secret."""
+        """Return the value of an expression marked as secret."""
 
     @abstractmethod
     def create_alias(self, fields: dict[str, Any]) -> Any:
@@ -184,15 +184,15 @@ class ProgramSource(RunSource[PlatformResource, pulumi.ComponentResource, pulumi
         return self._given[name]
 
     def make_secret(self, value: Any) -> Any:
-        """Return `value` as Pulumi's secret output."""
+        """Return the value of an expression as Pulumi's secret output."""
         return pulumi.Output.secret(value)
 
     def create_alias(self, fields: dict[str, Any]) -> pulumi.Alias:
-        """Return the SDK's alias."""
+        """Return the SDK's alias with the values in `fields`."""
         return pulumi.Alias(**{"type_" if key == "type" else key: fields[key] for key in fields})
 
     def get_property(self, instance: Instance, name: str) -> Any:
-        """Return the resource's output."""
+        """Return the output of a registered resource for an expression."""
         return getattr(self.resources[instance], name)
 
     def get_stack_output(self, reference: str, name: str) -> Any:

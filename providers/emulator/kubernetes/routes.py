@@ -168,7 +168,7 @@ class KubernetesApi(PlatformApi):
         return routes
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
-        """Return a 401 if the request lacks the cluster's token, else None.
+        """Return a 401 for a request without the emulated cluster's token, else None.
 
         Where no API server runs, also for an unknown cluster, the request is marked to be dropped
         and an empty response returned: the connection closes without an answer.

@@ -421,7 +421,7 @@ class SlurmCluster:
     # Time.
 
     def _play_events(self) -> None:
-        """Bring jobs and nodes to `now`, by all events since the last request in their order.
+        """Bring jobs and nodes to `now`, by all events since the last request in time order.
 
         What is stored of nodes that have left is removed.
         """

@@ -79,7 +79,7 @@ class AddOn(BaseModel, frozen=True):
         return self.config.get(self.add_on_type, {}).get("enabled", False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the add-on as an answer shows add-ons of a cluster."""
+        """Return the add-on in the JSON form of a cluster's answer."""
         return {
             "add_on_type": self.add_on_type,
             "name": self.name,
@@ -388,7 +388,7 @@ class Cluster(BaseModel, frozen=True):
         return departed_nodes, [node.model_copy(update={"removed_at": None}) for node in running]
 
     def to_json(self, now: float, volume: Volume | None, kube_config: str) -> dict[str, Any]:
-        """Return the SDK's Cluster; fields without a value are left out.
+        """Return the cluster in the SDK's JSON form, without fields that have no value.
 
         `kube_config` is shown once the control plane runs, and "" until then.
         """

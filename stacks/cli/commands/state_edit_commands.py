@@ -376,7 +376,7 @@ def _print_move(screen: Screen, move_result: Move, source_name: str, dest_name: 
 def _print_dropped_references(
     screen: Screen, title: str, dropped: Sequence[DroppedReference]
 ) -> None:
-    """Print the title and a line for each reference; nothing without references."""
+    """Print the title and a line for each dropped reference; nothing without references."""
     if dropped:
         screen.print(title)
         for reference in dropped:

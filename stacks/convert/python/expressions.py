@@ -76,7 +76,7 @@ class ExpressionWriter:
         return code
 
     def render_condition(self, node: Node) -> str:
-        """Return the code of a `when`."""
+        """Return the Python code for a `when` of the topology."""
         return render_literal(self.convert_value(node), reject_reference)
 
     def _render_single(self, piece: nodes.Expr) -> str:

@@ -73,7 +73,7 @@ class ReferenceWriter:
     used: set[str] = field(default_factory=set)
 
     def find_expression(self, root: str, steps: Steps) -> PythonExpression | None:
-        """Return the Python expression of a reference, or None for a reference without one."""
+        """Return the Python expression for a topology's reference, or None if Python has none."""
         if root in SECTIONS:
             return self._find_property(root, steps)
         if root == MODULES:

@@ -51,7 +51,7 @@ class ArgumentConverter:
 
     @property
     def type(self) -> TerraformType:
-        """Return the resource's type."""
+        """Return gpuform's type of the Terraform resource."""
         return TERRAFORM_TYPES[self.instance.type]
 
     def convert_properties(self, rules: Mapping[str, FieldRules]) -> dict[str, Value]:

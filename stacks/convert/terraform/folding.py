@@ -86,7 +86,7 @@ class _Renaming:
     def for_folded(
         cls, repeated_resources: Sequence[RepeatedResource], folded: Collection[str]
     ) -> "_Renaming":
-        """Return the renaming for the resources whose addresses are in `folded`."""
+        """Return the new references to resources folded into one entry with `for_each`."""
         return cls(
             {
                 (resource.section, name): (resource, key)
@@ -97,7 +97,7 @@ class _Renaming:
         )
 
     def rename(self, value: Value) -> Value:
-        """Return the reference that a folded instance has; other values stay as they are."""
+        """Return a reference to a folded instance as one to its entry; other values unchanged."""
         if isinstance(value, DeclaredReference):
             resource, key = self.instances.get((value.section, value.name), (None, ""))
             if resource is not None:
@@ -151,7 +151,7 @@ class _Merged:
 
 
 def _merge(name: str, values: Mapping[str, Value]) -> _Merged | None:
-    """Return the value of a member for all instances by key, or None if there is none."""
+    """Return one value of a property for all folded instances, or None if the values differ."""
     first, *others = values.values()
     if all(value == first for value in others):
         return _Merged(first)

@@ -132,7 +132,7 @@ class ModuleInstance:
 
     @property
     def prefix(self) -> str:
-        """Return the beginning of all names."""
+        """Return the prefix of all names of the module instance's resources."""
         name = self.block.labels[0]
         return name if self.key is None else f"{name}-{self.key}"
 

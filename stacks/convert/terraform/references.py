@@ -99,7 +99,7 @@ class InstanceReferences:
             self.by_key[key] = replace(self.get(node.pool), steps=steps)
 
     def get(self, instance: ResourceInstance) -> DeclaredReference:
-        """Return the reference of an instance."""
+        """Return the topology reference of a Terraform resource instance."""
         return self.by_key[instance.type, instance.name, instance.key]
 
     def list_repeated_resources(self) -> list[RepeatedResource]:

@@ -252,7 +252,7 @@ class DataSources:
         raise UnresolvedExpression(code)
 
     def _report(self, instance: ResourceInstance) -> None:
-        """Report that the values of a data source are those of the state, at its block."""
+        """Report at the block of a data source: the values were taken from Terraform's state."""
         labels = (instance.type, instance.name)
         for block in self.files.find_blocks("data"):
             if block.labels == labels:

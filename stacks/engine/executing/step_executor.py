@@ -316,7 +316,7 @@ class StepExecutor:
             self._release_waiting_steps(steps)
 
     def may_block(self, steps: Iterable[Step]) -> bool:
-        """Return True if the steps may take time: for a provider call, or to write the state."""
+        """Return True if the steps may block: for a provider call, or to write the state."""
         return not self.preview or any(step.op in _OPS_WITH_PROVIDER_CALLS for step in steps)
 
     def _check_constraint(self, steps: Sequence[Step]) -> None:

@@ -92,7 +92,7 @@ class AwsKey:
         self._address, self._context, self._client = address, context, client
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to AWS KMS."""
         self._client.close()
 
     def encrypt(self, plaintext: bytes) -> bytes:

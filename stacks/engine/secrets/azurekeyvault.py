@@ -63,7 +63,7 @@ class AzureKey:
         self._client, self._credential = client, credential
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Azure Key Vault."""
         self._client.close()
         self._credential.close()
 

@@ -55,7 +55,7 @@ class VaultKey:
         self._engine = address.get_text("engine") or "transit"
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to HashiCorp Vault."""
         self._client.adapter.close()
 
     def encrypt(self, plaintext: bytes) -> bytes:
@@ -65,7 +65,7 @@ class VaultKey:
         return self._call_transit("encrypt", "ciphertext", method, plaintext=encoded).encode()
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """Decrypt a ciphertext. Raises SecretsError."""
+        """Decrypt a ciphertext by the key service. Raises SecretsError. Raises SecretsError."""
         method = self._client.secrets.transit.decrypt_data
         encrypted_text = ciphertext.decode(errors="replace")
         return base64.b64decode(

@@ -287,7 +287,7 @@ class KeyManagementService(Protocol):
         """Return the plaintext of a ciphertext from `encrypt`."""
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the key service."""
 
 
 @dataclass(frozen=True, slots=True)

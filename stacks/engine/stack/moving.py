@@ -182,7 +182,7 @@ _FORMER_DRAINS_FOLDER = _FORMER_INTENTS_FOLDER / "drains"
 
 
 def has_local_records(project: Project) -> bool:
-    """Return True if a provider host has left records in the project's folder."""
+    """Return True if the project's folder has records of creates or drains from a provider host."""
     root = project.directory
     return bool(
         _find_record_files(root, INTENT_PREFIX, _FORMER_INTENTS_FOLDER)

@@ -53,7 +53,7 @@ class SecretsChange:
 
     @property
     def is_pending(self) -> bool:
-        """True if a change was interrupted."""
+        """Return True if an interrupted change of the secrets provider is recorded."""
         return self._read_pending_change() is not None
 
     def make(

@@ -429,7 +429,7 @@ def _set_outputs(entries: Entries, record: Mapping[str, Any], crypter: Crypter) 
 
 
 def _get_old(entries: Entries, record: Mapping[str, Any]) -> ResourceState:
-    """Return the entry changed by a journal record, found by the number in `old`."""
+    """Return the state entry changed by a journal record, found by the number in `old`."""
     return entries.get_entry(_get_number(record, "old"))
 
 

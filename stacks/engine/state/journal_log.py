@@ -63,7 +63,7 @@ class Log(ReadableLog, Protocol):
         """Return how often a run writes lines and checkpoints to this storage."""
 
     def append(self, data: bytes) -> None:
-        """Append lines of this run.
+        """Append journal lines of this run to the log.
 
         In a file, the first append replaces the lines of earlier runs.
         """
@@ -109,7 +109,7 @@ class FileLog:
             ) from error
 
     def append(self, data: bytes) -> None:
-        """Append lines and sync the file to disk. Raises JournalError.
+        """Append journal lines and sync the file to disk. Raises JournalError. Raises JournalError.
 
         The first lines replace the file of an earlier run, whose changes are in the checkpoint by
         now.
@@ -137,7 +137,7 @@ class FileLog:
         """Do nothing: no other run takes a file over, and a failed write raises."""
 
     def close(self) -> str:
-        """Close the file; there is nothing to tell the user, so the text is empty."""
+        """Close the file, and return an empty note: there is nothing to tell the user."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -157,7 +157,10 @@ def log_out(url: str, environ: Mapping[str, str]) -> bool:
 
 
 def log_out_of_all(environ: Mapping[str, str]) -> None:
-    """Remove all backends. Raises EngineError."""
+    """Remove the access tokens of all backends from Pulumi's credentials.
+
+    Raises EngineError. Raises EngineError.
+    """
     _write_credentials(_get_credentials_path(environ), {})
 
 

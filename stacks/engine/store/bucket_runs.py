@@ -293,7 +293,10 @@ class UnsavedFile:
         )
 
     def append(self, run: str, number: int, lines: bytes) -> None:
-        """Append a segment and sync the file to this machine's disk. Raises JournalError."""
+        """Append a journal segment and sync the file to this machine's disk.
+
+        Raises JournalError. Raises JournalError.
+        """
         document = {"journal": self.journal, "run": run, "number": number, "lines": lines.decode()}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

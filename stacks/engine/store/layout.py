@@ -150,7 +150,7 @@ class HistoryEntry:
     version: int = 0
 
     def to_json(self) -> bytes:
-        """Encode the history file."""
+        """Encode the history file as JSON in Pulumi's form."""
         return dump(
             {
                 "kind": self.kind,

@@ -149,7 +149,7 @@ class Exclusion(Protocol):
         """Raise EngineError if another process may have the lock by now."""
 
     def release(self) -> None:
-        """Release the lock if held."""
+        """Release the lock on the backend's object, if held."""
 
     def describe_holder(self) -> str:
         """Describe the holder of the lock for messages."""
@@ -175,7 +175,7 @@ class Storage(Protocol):
         """Copy `source` to `target`; return False if `source` does not exist."""
 
     def delete(self, *names: str) -> None:
-        """Delete the existing ones of `names`."""
+        """Delete the files called `names` from the backend; missing files are no error."""
 
     def list_entries(self, folder: str, after: str = "") -> list[BlobEntry]:
         """List everything below `folder` with a name after `after`, sorted by name."""

@@ -66,7 +66,7 @@ def read_unplanned_costs(
 def _read_current_cost(
     stack: WorkspaceStack, environ: Mapping[str, str], gates_from: str | None
 ) -> StackCost:
-    """Return the cost of the stack's own objects by the state; nothing before the first run."""
+    """Return the current cost of a stack by its state; nothing before the first run."""
     workspace = stack.open_workspace(environ)
     # A stack before its first run costs nothing.
     if not workspace.backend.exists(stack.project.name, stack.stack):

@@ -59,7 +59,7 @@ class Stopwatch:
             self._clock = SystemClock()
 
     def start(self, key: object) -> None:
-        """Start the measurement of `key`."""
+        """Start the time measurement of `key`, such as a step's number."""
         self._starts[key] = self._read_clock()
 
     def get_elapsed(self, key: object) -> float:
