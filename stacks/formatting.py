@@ -138,7 +138,7 @@ class _Layout:
         return len(self._lines[-1]) + 1
 
     def _get_value_indent(self) -> int:
-        """Return the indentation of a value on the lines after the key or dash."""
+        """Return the column of a value on the lines after the key or dash."""
         return self._blocks[-1].new_column + _STEP if self._blocks else 0
 
     def _get_indent(self, token: Any, *, is_key: bool) -> int:

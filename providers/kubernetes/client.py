@@ -255,7 +255,7 @@ class _ListReader:
         self._read_position(metadata)
 
     def _add_object(self, item: Any, kind: str) -> None:
-        """Add one object of a page.
+        """Add one object of a page to the collected Kubernetes list.
 
         Raises:
             _MalformedPage: the object has no name, or another kind.

@@ -108,7 +108,7 @@ class RateLimits:
             return (window.ends_at - now) / max(1, window.remaining)
 
     def _reserve_request(self, kind: str, now: float) -> float:
-        """Count one request as sent and return 0, or return the seconds to wait."""
+        """Count one request against the rate limit and return 0, or return the seconds to wait."""
         with self._lock:
             window = self._windows.get(kind)
             if window is None:

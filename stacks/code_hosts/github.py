@@ -94,7 +94,7 @@ class GitHub(CommentApi[GitHubComment]):
         return lambda comment: comment.user is not None and comment.user.login == login
 
     def to_comment(self, item: GitHubComment) -> Comment:
-        """Convert a comment from GitHub's form; a missing text becomes an empty one."""
+        """Convert a comment from GitHub's form to the form shared by all code hosts."""
         return Comment(item.id, item.body or "", item.html_url)
 
     def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:

@@ -104,7 +104,7 @@ class Stamp:
 
     @classmethod
     def from_review(cls, review: Review, review_text: str) -> Self:
-        """Return the stamp of a review and of the review's text.
+        """Return the stamp of a review comment, made from a review and its rendered text.
 
         A combined review of all stacks has the same `stacks`, whichever stacks have changes.
         """

@@ -288,7 +288,7 @@ class Placeholders:
         return float(self.lowest_number + 7 * self._count)
 
     def create_like(self, value: Any) -> Any:
-        """Return placeholders in the shape of a known value; a boolean stays as it is."""
+        """Return secret placeholders in the shape of a known value; a boolean stays as it is."""
 
         def create_leaf(leaf: Any) -> Any:
             # A boolean has no placeholder: programs branch on it.

@@ -151,7 +151,7 @@ AnyReference = TypeVar("AnyReference", bound=Reference)
 
 
 def find_references(value: Value, *kinds: type[AnyReference]) -> Iterator[AnyReference]:
-    """Yield the references of these kinds in a value, at any depth."""
+    """Yield the references of the classes `kinds` in a value, at any depth."""
     for leaf in iterate_leaves(value):
         if isinstance(leaf, InterpolatedText):
             yield from find_references(leaf.parts, *kinds)

@@ -278,7 +278,7 @@ class PluginProviders:
                 self.configure(entry.urn, entry.inputs)
 
     def configure(self, urn: str, inputs: PropertyMap) -> None:
-        """Set the inputs of a provider, replacing earlier ones."""
+        """Set the inputs of a plugin provider in place of earlier inputs."""
         with self._lock:
             self._inputs[urn] = inputs
             # Lifecycles with the old settings are created again when they are needed.

@@ -35,7 +35,7 @@ def get_style(item: Shape) -> str:
 
 
 def get_label_lines(item: Shape) -> list[str]:
-    """Return a few short label lines, with invisible characters escaped and no fact cut."""
+    """Return the short label lines of a drawn shape, with invisible characters escaped."""
     return [
         truncate(escape_invisible(line), _MAX_LABEL_LENGTH)
         for line in _iterate_label_lines(item)

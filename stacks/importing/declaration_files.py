@@ -58,7 +58,7 @@ class ProjectDeclarations(Protocol):
         """Return the configuration variables with a default."""
 
     def render(self, declared: Declarations) -> str:
-        """Return the text of the given entries alone."""
+        """Return the text of the declarations alone, as added to a file by an import."""
 
     def find_reference(self, platform: str, kind: str, name: str) -> DeclaredReference | None:
         """Return the reference to a declared resource, or None where entries cannot have one."""

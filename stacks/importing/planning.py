@@ -257,7 +257,7 @@ class _ObjectSorter:
 def _collect_names(
     declarations: ProjectDeclarations, resources: Iterable[ResourceState]
 ) -> set[tuple[str, str]]:
-    """Return the names of all entries, and of resources in the state only."""
+    """Return the section and name of each entry, and of each resource only in the state."""
     sections = {kind: section for section, kind in SECTIONS.items()}
     used_names = set(declarations.names)
     for resource in resources:

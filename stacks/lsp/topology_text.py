@@ -235,7 +235,7 @@ class TopologyText:
         return next((source.find_entry_at(line, column) for source in self._own_sources), None)
 
     def is_same_file(self, path: Path) -> bool:
-        """Return whether a path leads to this file."""
+        """Return whether a path leads to the file of this text."""
         return path.resolve() == self.path.resolve()
 
     def _find_entry(self, section: str, name: str) -> tuple[Path, NamedEntry] | None:

@@ -72,6 +72,6 @@ def serve(root: Path, *, runs_programs: bool) -> None:
 
 
 def _exit_now(folder: str, number: int, _frame: FrameType | None) -> None:
-    """Remove the temporary folder, and exit without waiting for the thread on stdin."""
+    """Handle a signal: remove the temporary folder, and exit without a wait for stdin."""
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(128 + number)

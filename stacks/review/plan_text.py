@@ -72,7 +72,7 @@ def render_output_changes(changes: Iterable[OutputChange], paint: Paint) -> Iter
 
 
 def _format_row(row: Row, bare: bool) -> str:
-    """Format a row with indent and mark; without the mark if `bare` or a continued row."""
+    """Format a row of a plan with indent and mark; without the mark if `bare` or continued."""
     indent = "    " * row.depth
     if bare:
         return indent + row.text

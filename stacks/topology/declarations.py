@@ -118,7 +118,7 @@ class Topology:
     unread: UnreadNames = field(default_factory=UnreadNames)
 
     def list_platforms(self) -> set[str]:
-        """Return the platforms of all entries, including entries of modules."""
+        """Return the platforms of all entries of a topology, including entries of modules."""
         sections = self.declarations.values()
         own = {
             declaration.platform

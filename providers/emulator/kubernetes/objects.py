@@ -148,7 +148,7 @@ class ClusterObjects:
 
 
 def get_version(content: Object) -> int:
-    """Return the `resourceVersion` of an object as a number."""
+    """Return the `resourceVersion` of a Kubernetes object as a number."""
     return int(content["metadata"]["resourceVersion"])
 
 

@@ -46,7 +46,7 @@ class Version:
     """Whether requests and answers of the version have the availability zone of nodes."""
 
     def to_json(self, url: str) -> dict[str, Any]:
-        """Return the version as the list of versions shows versions; `url` is the API's address."""
+        """Return the API version in the JSON form of SCP's list of versions."""
         return {
             "id": f"v{self.number}",
             "links": [{"href": f"{url}/v1", "rel": "self"}],

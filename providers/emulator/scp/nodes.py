@@ -376,7 +376,7 @@ class ScpInventory:
     # Nodes, oldest first.
 
     def list_nodes(self) -> list[GpuNode]:
-        """Return the visible nodes, oldest first, TERMINATED ones among them."""
+        """Return the visible emulated nodes, oldest first, including TERMINATED nodes."""
         return [node for node in self._nodes.values() if node.has_appeared(self.now)]
 
     def list_live_nodes(self) -> list[GpuNode]:

@@ -252,7 +252,7 @@ class NodeLedger:
         self.remember_intent(self._context.intents.record_answer(replace(intent, hints=tuple(ids))))
 
     def remember_intent(self, intent: Intent) -> None:
-        """Replace the recorded intent of a create in memory; nothing is written to disk."""
+        """Replace the recorded intent of a node create in memory; nothing is written to disk."""
         with self._lock:
             self._intents[build_record_name(intent)] = intent
 

@@ -274,7 +274,7 @@ _OpenStack = Stack | ForeignStack
 def _open_source_and_dest(
     session: Session, source: str | None, dest: str | None
 ) -> Iterator[tuple[_OpenStack, _OpenStack]]:
-    """Yield the two stacks, locked and opened.
+    """Yield the source and the destination of `gpuform state move`, locked and opened.
 
     Raises:
         EngineError: both are the same stack, or a passphrase is wrong.

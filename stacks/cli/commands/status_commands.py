@@ -219,7 +219,7 @@ def _show_all_stacks(session: Session, filters: Sequence[str], flags: _StatusFla
 def _report_failures(
     session: Session, statuses: Sequence["StackStatus"], problems: "Diagnostics", *, refresh: bool
 ) -> int:
-    """Print the failures on stderr, and return FAILED, OUT_OF_CREDIT or SUCCESS.
+    """Print what a status could not show on stderr, and return the command's exit code.
 
     Failures are problems, unreadable stacks and, with `refresh`, unreadable resources.
     """

@@ -248,7 +248,7 @@ class _DeclarationStatement:
     is_read: bool
 
     def render(self, is_used: bool) -> Iterator[str]:
-        """Yield the lines; only a used entry is assigned to a variable."""
+        """Yield the lines of a declaration's Python code; only a used entry gets a variable."""
         target = ""
         if is_used:
             key = f"[{self.header.loop.key}]" if self.header else ""

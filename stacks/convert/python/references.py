@@ -89,7 +89,7 @@ class ReferenceWriter:
         return None
 
     def render_resource(self, root: str, steps: Steps) -> str | None:
-        """Return the code of a resource, or `*instances` of an entry; None for another value."""
+        """Return the Python code for a resource, or `*instances` for an entry, else None."""
         declaration = self._find_declaration(root, steps)
         if declaration is None:
             return None

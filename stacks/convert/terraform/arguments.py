@@ -55,7 +55,7 @@ class ArgumentConverter:
         return TERRAFORM_TYPES[self.instance.type]
 
     def convert_properties(self, rules: Mapping[str, FieldRules]) -> dict[str, Value]:
-        """Return the properties for the arguments of the block; `rules` are those of properties.
+        """Return gpuform's properties for a Terraform block's arguments, by the model's `rules`.
 
         Null arguments are left out; an argument without a property becomes an omission.
 

@@ -203,7 +203,7 @@ class OwnedObjects:
             )
 
     def _load_owners(self) -> None:
-        """Read the owners of all existing objects, once; an object only read has no owner.
+        """Read the owners of all existing objects, once, to detect an object of another stack.
 
         A real run also claims the imports: no other stack imports until its end.
 

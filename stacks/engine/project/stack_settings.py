@@ -265,7 +265,7 @@ def is_secure(value: Json) -> bool:
 
 
 def _is_encrypted(value: Mapping[str, Json]) -> bool:
-    """Return True for an object with only the key `secure` and a text."""
+    """Return True for an encrypted value: an object with only the key `secure` and a text."""
     return len(value) == 1 and isinstance(value.get(SECURE), str)
 
 

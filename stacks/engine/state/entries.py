@@ -113,7 +113,7 @@ class Entries:
     def add_replacement(
         self, old: ResourceState, new: ResourceState, number: int | None = None
     ) -> None:
-        """Add `new`, created first, and mark `old` for deletion.
+        """Add the state entry `new`, whose object was created first, and mark `old` for deletion.
 
         The object of `old` exists until the delete phase.
         """

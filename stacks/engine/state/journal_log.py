@@ -331,7 +331,7 @@ class StateWriter:
         return self._began + spacing - time.monotonic()
 
     def _is_everyone_waiting(self) -> bool:
-        """Return True if all running work waits for a checkpoint."""
+        """Return True if all running work waits for a checkpoint, which is then due."""
         return 0 < self._working <= len(self._for_checkpoint)
 
     def _perform(self, action: _Action, change: int) -> None:

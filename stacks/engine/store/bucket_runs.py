@@ -314,7 +314,7 @@ class UnsavedFile:
             ) from error
 
     def remove(self) -> None:
-        """Remove the local file; a missing file is no error."""
+        """Remove the local file of unsaved journal lines; a missing file is no error."""
         self.path.unlink(missing_ok=True)
 
     def read_segments(self) -> list[UnsavedSegment]:
@@ -448,9 +448,10 @@ class SegmentLog:
         return self._unsaved.advice
 
     def remove(self) -> None:
-        """Remove the segments listed before the guard's check: later ones belong to a successor.
+        """Remove the journal's segments listed before the guard's check.
 
-        Also removes the local file. Raises EngineError, with nothing removed, if the lock is lost.
+        Later ones belong to a successor. Also removes the local file. Raises EngineError, with
+        nothing removed, if the lock is lost.
         """
         names = self._list_names()
         self._guard()

@@ -289,7 +289,7 @@ class RunHistory:
         return build_name("history", self.project, self.stack, name)
 
     def _create_entry_name(self) -> str:
-        """Create the unused name of a new entry: the stack's name and a timestamp."""
+        """Create an unused name for a history entry, from the stack's name and the time."""
         return f"{self.stack}-{create_timestamp(self.storage, self._build_name(f'{self.stack}-'))}"
 
     def _read_file(self, name: str, kind: str) -> tuple[str, bytes | None]:

@@ -350,7 +350,7 @@ def open_upstream_parts(
     environ: Mapping[str, str],
     ask_passphrase: AskPassphrase | None,
 ) -> dict[str, TaskResult]:
-    """Return the plans of stacks read by others, in the form of plans made on this machine.
+    """Return the saved plans of stacks which other stacks read, as if planned on this machine.
 
     Raises:
         PartRefused: a part is missing, is not the one that was made, or its stack has another key.
