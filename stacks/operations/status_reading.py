@@ -403,7 +403,7 @@ def _build_resource_status(
             "the next `gpuform expire` stops it: idle" if verdict.is_idle else "not stopped as idle"
         )
         live = live or Live((), {})
-        live = replace(live, lines=(*live.lines, f"{effect} idle: {verdict.because}"))
+        live = replace(live, lines=(*live.lines, f"{effect}: {verdict.because}"))
     return ResourceStatus(
         name_of(entry.urn),
         type_,
