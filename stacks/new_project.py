@@ -70,7 +70,11 @@ def render_project(template: str, name: str, description: str, *, python: bool) 
     folder = _TEMPLATES / template
     return {
         "Pulumi.yaml": _render_project_settings(name, description or _read_description(folder)),
-        **(_render_program(folder) if python else _render_topology(folder)),
+        **(
+            {"__main__.py": (folder / "program.py").read_text(encoding="utf-8")}
+            if python
+            else _render_topology(folder)
+        ),
         f"tests/{template}.yaml": (folder / "tests.yaml").read_text(encoding="utf-8"),
         REQUIREMENTS_FILE: EMPTY_REQUIREMENTS,
         ".gitignore": _IGNORED,
@@ -161,11 +165,6 @@ def _render_project_settings(name: str, description: str) -> str:
             "backend": {"url": "file://."},
         }
     )
-
-
-def _render_program(folder: Path) -> dict[str, str]:
-    """Return the files of a Python project by name: the program of the template in `folder`."""
-    return {"__main__.py": (folder / "program.py").read_text(encoding="utf-8")}
 
 
 def _render_topology(folder: Path) -> dict[str, str]:

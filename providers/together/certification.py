@@ -181,25 +181,20 @@ def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[
     A worker that Kubernetes does not know has the cluster's driver version and no image.
     """
     software = list_node_software(kubernetes)
-    software_by_name = {
-        name: software.get(name)
-        for name in (worker.host_name for worker in list_standard_workers(cluster))
-    }
-    return [
-        CertifiableNode(
-            node=standard_worker.host_name,
-            machine=standard_worker.instance_id or standard_worker.node_id,
-            driver=(
-                node_software.driver
-                if (node_software := software_by_name[standard_worker.host_name])
-                else ""
+    machines = []
+    for worker in list_standard_workers(cluster):
+        node_software = software.get(worker.host_name)
+        # a node that Kubernetes does not know yet is taken to have the cluster's driver
+        driver = (node_software.driver if node_software else "") or cluster.nvidia_driver_version
+        machines.append(
+            CertifiableNode(
+                node=worker.host_name,
+                machine=worker.instance_id or worker.node_id,
+                driver=driver,
+                image=node_software.image if node_software else "",
             )
-            # a node that Kubernetes does not know yet is taken to have the cluster's driver
-            or cluster.nvidia_driver_version,
-            image=node_software.image if node_software else "",
         )
-        for standard_worker in list_standard_workers(cluster)
-    ]
+    return machines
 
 
 def _build_id(inputs: CertificationInputs) -> KubernetesObjectId:

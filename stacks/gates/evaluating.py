@@ -78,7 +78,8 @@ class GateEvaluator:
         if not self.gates or plan.operation == "refresh":
             return plan
         gates = tuple(self._evaluate_gate(gate, plan) for gate in self.gates)
-        unpriced = list_unpriced_growth(plan) if any(map(_is_about_cost, self.gates)) else []
+        judges_cost = any(gate.rule in COST_RULES for gate in self.gates)
+        unpriced = list_unpriced_growth(plan) if judges_cost else []
         notes = (f"the cost, for the cost gates: {item}" for item in unpriced)
         unchecked = tuple(dict.fromkeys((*plan.unchecked, *notes)))
         return plan.model_copy(update={"gates": gates, "unchecked": unchecked})
@@ -130,11 +131,6 @@ class GateEvaluator:
                 return _get_saved_findings(gate, plan)
             return self.monitoring.find_usage(changes, gate.value)
         return OVER_PLANS[gate.rule](plan, changes, gate.value)
-
-
-def _is_about_cost(gate: Gate) -> bool:
-    """Return True for a gate with a rule about the cost."""
-    return gate.rule in COST_RULES
 
 
 def allow_gates(gates: Iterable[GateResult], allowed: Collection[str]) -> tuple[GateResult, ...]:

@@ -378,7 +378,8 @@ def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> 
         key=lambda consumer: (-(consumer.stat.gpu_request or 0), consumer.namespace, consumer.name)
     )
     for consumer in using[:_MAX_NAMES_LISTED]:
-        yield f"{names} may be in use by {_format_workload(consumer)}"
+        workload = f"{consumer.namespace}/{consumer.name} ({consumer.kind}, {consumer.use})"
+        yield f"{names} may be in use by {workload}"
     if len(using) > _MAX_NAMES_LISTED:
         yield f"{names} may also be in use by {len(using) - _MAX_NAMES_LISTED} more workloads"
 
@@ -410,17 +411,9 @@ def is_capacity_removed(change: ResourceChange) -> bool:
         return change.gpus_removed != 0
     if change.action is not PlanAction.UPDATE:
         return False
-    return change.gpus_removed != 0 or _has_repairs(change) or _has_stopping_gpus(change)
-
-
-def _has_repairs(change: ResourceChange) -> bool:
-    """Return True if the change repairs a node; rejected and cancelled repairs do not count."""
-    return any(not repair.is_withdrawal for repair in change.repairs)
-
-
-def _has_stopping_gpus(change: ResourceChange) -> bool:
-    """Return True if the change stops running GPUs."""
-    return _count_stopped(change.after) > _count_stopped(change.before)
+    has_repairs = any(not repair.is_withdrawal for repair in change.repairs)
+    stops_gpus = _count_stopped(change.after) > _count_stopped(change.before)
+    return change.gpus_removed != 0 or has_repairs or stops_gpus
 
 
 def _count_stopped(usage: ResourceUsage | None) -> float:
@@ -434,11 +427,6 @@ def _is_using(consumer: Consumer, limit: float) -> bool:
     """Return True if the workload uses GPUs. Unknown usage counts as use."""
     use = consumer.stat.gpu_utilization
     return use is None or use < 0 or use > limit
-
-
-def _format_workload(consumer: Consumer) -> str:
-    """Format a workload as `<namespace>/<name> (<kind>, <use>)`."""
-    return f"{consumer.namespace}/{consumer.name} ({consumer.kind}, {consumer.use})"
 
 
 def _format_error(error: GpuformError) -> str:

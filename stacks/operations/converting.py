@@ -171,9 +171,8 @@ def _find_secret_keys(file: Path) -> set[str]:
         settings = StackSettings.load(project, path.name.split(".", 1)[1].rsplit(".", 1)[0])
         secret_keys |= {key for key, value in settings.config.items() if is_secure(value)}
     # Keys of other namespaces, such as `together:apiKey`, are no configuration of the program.
-    return {key.rpartition(":")[2] for key in secret_keys if _is_project_key(key, project.name)}
-
-
-def _is_project_key(key: str, project: str) -> bool:
-    """Return True for a configuration key without a namespace, or with the project's."""
-    return ":" not in key or key.startswith(f"{project}:")
+    return {
+        key.rpartition(":")[2]
+        for key in secret_keys
+        if ":" not in key or key.startswith(f"{project.name}:")
+    }

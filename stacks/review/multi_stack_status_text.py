@@ -12,7 +12,6 @@ from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.status_text import (
     LensStatus,
-    ResourceStatus,
     StatusReport,
     build_status_document,
     render_status,
@@ -70,7 +69,7 @@ class Totals:
             stacks=len(statuses),
             resources=len(resources),
             gpus=sum(resource.summary.gpus for resource in resources),
-            not_ready=sum(map(_is_not_ready, resources)),
+            not_ready=sum(resource.summary.ready is False for resource in resources),
             cost=_sum_costs(costs) if costs else None,
             unread=[stack_status.name for stack_status in statuses if stack_status.is_unread],
             absent=[stack_status.name for stack_status in statuses if not stack_status.exists],
@@ -141,11 +140,6 @@ def _stack_to_json(stack_status: StackStatus) -> dict[str, Any]:
         {} if stack_status.status is None else build_status_document(stack_status.status)
     )
     return {"exists": stack_status.exists, "problem": stack_status.problem, **status_fields}
-
-
-def _is_not_ready(resource: ResourceStatus) -> bool:
-    """Return True if the resource is surely not ready; False if ready or unknown."""
-    return resource.summary.ready is False
 
 
 def _sum_costs(costs: Mapping[str, StackCost]) -> StackCost:

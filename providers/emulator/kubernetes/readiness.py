@@ -100,7 +100,8 @@ class _CertificationRun:
             if is_over and self._lacks_network(number, category):
                 self._fail_without_workflow(statuses, begun_at)
                 return
-            options = {**_get_options(spec), **(category.get("options") or {})}
+            options = {k: v for k, v in spec.items() if k not in {"target", "categories"}}
+            options |= category.get("options") or {}
             workflow = self._advance_workflow(number, category, options) if is_over else None
             final_condition = _find_final_condition(workflow) if workflow is not None else None
             is_over = final_condition is not None
@@ -401,11 +402,6 @@ class _CertificationRun:
         metadata = {"name": name, "namespace": self._namespace, "ownerReferences": [reference]}
         existing = self._objects.get(kind, name, self._namespace)
         return existing or self._objects.add(kind, {**body, "metadata": metadata})
-
-
-def _get_options(spec: Object) -> Object:
-    """Return the test options in a certification's spec, without target and categories."""
-    return {name: value for name, value in spec.items() if name not in {"target", "categories"}}
 
 
 def _build_groups(nodes: Sequence[str], options: Object) -> dict[str, list[str]]:

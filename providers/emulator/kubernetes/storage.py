@@ -42,7 +42,9 @@ def sync_volumes(store: Store, objects: ClusterObjects, cluster: Cluster) -> Non
     size = f"{get_value_at(volume.sizes, objects.now)}Ti"
     old = objects.get(VOLUME, volume.volume_name)
     if old is None:
-        objects.add(VOLUME, _build_shared_volume(volume.volume_name, size))
+        # Retain: the platform's volume outlives every claim.
+        new = _build_volume(volume.volume_name, size, SHARED_CLASS, ["ReadWriteMany"], "Retain")
+        objects.add(VOLUME, new)
         return
     objects.replace(VOLUME, old, {**old, "spec": {**old["spec"], "capacity": {"storage": size}}})
 
@@ -213,12 +215,6 @@ def _build_class(name: str, mode: str, *, is_default: bool = False) -> Object:
         "volumeBindingMode": mode,
         "allowVolumeExpansion": True,
     }
-
-
-def _build_shared_volume(name: str, size: str) -> Object:
-    """Return the PersistentVolume of the cluster's shared volume, kept when released."""
-    # Retain: the platform's volume outlives every claim.
-    return _build_volume(name, size, SHARED_CLASS, ["ReadWriteMany"], "Retain")
 
 
 def _build_volume_for(claim: Object) -> Object:

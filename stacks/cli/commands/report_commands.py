@@ -98,8 +98,10 @@ def calendar(
         else:
             statuses = [_read_one_stack(session, refresh=refresh, emulate=emulate)]
         write_parts([_render_calendar(session, statuses, form)], output, session.screen)
-    unread = [it for it in statuses if (it.problem and it.exists) or _is_incomplete(it, refresh)]
-    return FAILED if unread else SUCCESS
+    has_unread_stacks = any(it.problem and it.exists for it in statuses)
+    # With --refresh a platform was asked for each resource.
+    has_unread_resources = refresh and any(it.status and it.status.unread_names for it in statuses)
+    return FAILED if has_unread_stacks or has_unread_resources else SUCCESS
 
 
 def _require_icalendar(form: str) -> None:
@@ -146,11 +148,6 @@ def _read_all_stacks(
         else lambda name, prompt: ask_passphrase(f"{name}: {prompt}"),
     )
     yield from read_stack_statuses(chosen_stacks.stacks, query)
-
-
-def _is_incomplete(stack_status: "StackStatus", refresh: bool) -> bool:
-    """Return True if a platform was asked for a resource and did not answer."""
-    return bool(refresh and stack_status.status and stack_status.status.unread_names)
 
 
 def _render_calendar(session: Session, statuses: "list[StackStatus]", form: str) -> str:

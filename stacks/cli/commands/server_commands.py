@@ -92,7 +92,7 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
     with server, suppress(KeyboardInterrupt):  # Ctrl-C may come as soon as the hint is printed
         runs = f" Its clock runs {speed:g} times as fast as the real one." if speed else ""
         click.echo(f"The emulator is at {server.url}; Ctrl-C stops it.{runs}")
-        served_port = _get_port(server.url)
+        served_port = server.url.rpartition(":")[2]
         click.echo(f'Point clients at it: eval "$(gpuform emulator env --port {served_port})"')
         server.run_forever()
 
@@ -223,11 +223,6 @@ def share_store(folder: Path) -> None:
     click.echo(
         f"Projects in {folder} now share their emulated objects, in {create_shared_store(folder)}."
     )
-
-
-def _get_port(url: str) -> str:
-    """Return the port of a URL without a path, as text: the part after the last colon."""
-    return url.rpartition(":")[2]
 
 
 def _get_path(store: Path | None) -> Path | None:

@@ -241,11 +241,10 @@ def describe_unplanned_repairs(
             if planned_repair is None or _get_compared_fields(
                 planned_repair
             ) != _get_compared_fields(node_repair):
-                difference = (
-                    "not in the plan"
-                    if planned_repair is None
-                    else f"different from the plan: {_describe_repair(planned_repair)}"
-                )
+                difference = "not in the plan"
+                if planned_repair is not None:
+                    planned = f"{planned_repair.mode} ({planned_repair.evidence})"
+                    difference = f"different from the plan: {planned}"
                 differences.append(
                     f"{name_of(change.urn)}: the repair of node {node_repair.node} by "
                     f"{node_repair.mode} ({node_repair.evidence}) is {difference}"
@@ -263,11 +262,6 @@ def _get_compared_fields(node_repair: NodeRepair) -> tuple[str, ...]:
         node_repair.instance,
         node_repair.proposed,
     )
-
-
-def _describe_repair(node_repair: NodeRepair) -> str:
-    """Describe a repair as `<mode> (<evidence>)`."""
-    return f"{node_repair.mode} ({node_repair.evidence})"
 
 
 def _list_nodes(entry: ResourceState) -> set[str]:
