@@ -215,7 +215,7 @@ class RehearsalLimitInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem if no limit is declared."""
+        """Yield a problem for rehearsal limits without a single declared limit."""
         if all(values.get(name) is None for name in cls.model_fields):
             yield Problem("", f"has no limit: declare one of {', '.join(cls.model_fields)}")
 

@@ -85,7 +85,7 @@ class Clouds:
 
     @property
     def extras(self) -> list[str]:
-        """Return the jobs' extras of gpuform."""
+        """Return the extras of gpuform which the CI jobs install for these clouds."""
         return sorted({_EXTRA_BY_SCHEME[scheme] for scheme in self.schemes})
 
     @property
@@ -103,7 +103,7 @@ class Clouds:
         ]
 
     def iterate_environment(self) -> Iterator[str]:
-        """Yield the variables read by gpuform itself."""
+        """Yield the clouds' variables which gpuform itself reads."""
         return (name for name in self.variables if name in _GPUFORM_VARIABLES)
 
 
@@ -224,7 +224,7 @@ def _build_aws_policy(role: JobRole, urls: Sequence[str]) -> dict[str, Any]:
 
 
 def _allow(actions: Sequence[str], resource: str) -> dict[str, Any]:
-    """Return a statement of an IAM policy."""
+    """Return a statement of an IAM policy which allows `actions` on `resource`."""
     return {"Effect": "Allow", "Action": list(actions), "Resource": resource}
 
 

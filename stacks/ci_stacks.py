@@ -97,7 +97,7 @@ class ApplyEnvironment:
 
     @property
     def waves(self) -> range:
-        """Return the numbers of the waves."""
+        """Return the numbers of the environment's waves."""
         return range(1, self.wave_count + 1)
 
     def get_job_name(self, kind: str) -> str:
@@ -123,7 +123,7 @@ class ApplyEnvironment:
 
     @property
     def approval(self) -> str:
-        """Return who approves the jobs, as a text."""
+        """Return who approves the environment's jobs, for the checklist."""
         return "applied without an approval" if self.is_automatic else "people approve its jobs"
 
     def is_or_follows(self, name: str) -> bool:
@@ -462,7 +462,7 @@ fi"""
 
 
 def _list_one_stack_per_backend(order: StackOrder) -> list[CiStack]:
-    """Return a stack of each backend."""
+    """Return the first stack of each backend."""
     by_backend: dict[str, WorkspaceStack] = {}
     for stack in order.workspace.stacks.values():
         by_backend.setdefault(stack.backend, stack)

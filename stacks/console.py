@@ -144,11 +144,11 @@ class StateSource:
         return _to_expression_value(outputs[name])
 
     def lookup(self, platform: str, name: str) -> Any:
-        """Return the function of a platform's lookup."""
+        """Return the function behind a platform's lookup, such as `scp.images`."""
         return self.checking.lookup(platform, name)
 
     def get_name(self, name: str) -> Any:
-        """Return the name of the `project` or `stack`."""
+        """Return the name of the project or stack, for `pulumi.NAME`."""
         return self.checking.get_name(name)
 
     def is_pending(self, value: Any) -> bool:
@@ -291,11 +291,11 @@ class _StackConfig:
     secret: frozenset[str]
 
     def get(self, name: str) -> str | None:
-        """Return the stack's value for a key, or None."""
+        """Return the stack's value for a configuration key, or None."""
         return self.texts.get(name)
 
     def is_secret(self, name: str) -> bool:
-        """Return whether the value of a key is secret."""
+        """Return whether the value of a configuration key is secret."""
         return name in self.secret
 
 

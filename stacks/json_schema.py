@@ -97,7 +97,7 @@ class _SchemaBuilder:
         }
 
     def build_value(self, schema: Schema, rules: FieldRules) -> Schema:
-        """Return the schema of a value without null."""
+        """Return the JSON Schema of a value, without null."""
         parts = [part for part in schema.get("anyOf", ()) if part != _NULL]
         if len(parts) > 1:  # a text among them may be an expression
             return {"type": [part["type"] for part in parts]}
@@ -194,7 +194,7 @@ With `if`, an editor's message is about the form in use, not about both forms.
 
 
 def build_topology_schema() -> dict[str, Any]:
-    """Return the schema of a topology file."""
+    """Return the JSON Schema of a topology file."""
     file = build_model_schema(TopologyInputs, expressions=False)
     entry = build_model_schema(EntryInputs)["properties"]
     entry["options"] = _exclude_expression(entry["options"])
@@ -240,7 +240,7 @@ def render_topology_schema() -> str:
 
 
 def _build_module_schema(entry: Schema) -> Schema:
-    """Return the schema of a module in `include`."""
+    """Return the JSON Schema of a module in `include`."""
     module_schema = build_model_schema(ModuleInputs, expressions=False)
     properties = module_schema["properties"]
     for name in ("file", "name"):

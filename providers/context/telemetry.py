@@ -138,7 +138,7 @@ def trace_span(
 
 
 def _ignore_fact(_fact: str, _value: str | int) -> None:
-    """Record nothing."""
+    """Ignore a fact of a span: no trace is recorded."""
 
 
 class TraceFile:

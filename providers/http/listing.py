@@ -264,7 +264,7 @@ class Listing(Generic[T]):
         return round_.answer
 
     def _create_round(self) -> _Round[T]:
-        """Return a new shared request without readers."""
+        """Return a new shared request for a list, without readers."""
         return _Round(threading.Condition(self._lock))
 
     def _is_leader(self, round_: _Round[T]) -> bool:
@@ -342,7 +342,7 @@ class Listing(Generic[T]):
             ) from None
 
     def _index_by_id(self, items: Sequence[T]) -> Mapping[str, T]:
-        """Return listed objects by their ids."""
+        """Return the objects of a platform's list by id."""
         return {self._id_of(item): item for item in items}
 
 

@@ -140,7 +140,7 @@ def _find_ready_condition(node: KubernetesObject) -> Mapping[str, Any]:
 
 
 def _get_node_name(node: KubernetesObject) -> str:
-    """Return the name of a node, or ""."""
+    """Return the name of a Kubernetes node, or ""."""
     return str(get_mapping(node, "metadata").get("name") or "")
 
 

@@ -140,7 +140,7 @@ class HealthGateOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Send nothing: a gate is only in the state."""
+        """Send nothing to Lens: a health gate exists only in the state."""
 
 
 def _find_observed_news(

@@ -26,7 +26,7 @@ from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Heatmap, Overview
 
 
 def list_existing_objects(_settings: Settings) -> list[ExistingObject]:
-    """Return nothing, without a request."""
+    """Return no objects, without a request: Lens has none to import."""
     return []
 
 

@@ -144,7 +144,7 @@ class ReadinessEngine:
         return f"/apis/{self.api_version}/namespaces{build_path(namespace)}/certifications"
 
     def _get_path(self, name: CertificationName) -> str:
-        """Return the API path of one certification."""
+        """Return the API path of one certification in the readiness engine."""
         return self._get_collection_path(name.namespace) + build_path(name.name)
 
 

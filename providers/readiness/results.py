@@ -299,7 +299,7 @@ class EngineTester:
 
     @property
     def name_of_tester(self) -> str:
-        """Group and version of the engine's API."""
+        """Group and version of the readiness engine's API, for messages."""
         return self.engine.api_version
 
     def find_run(self) -> CertificationRun | None:

@@ -67,7 +67,7 @@ def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) ->
 
 
 def compute_node_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
-    """Compute the resource usage of one server."""
+    """Compute the resource usage of one server, for costs."""
     return _build_usage(inputs, outputs, Counter([find_text(inputs, "state")]))
 
 
@@ -130,7 +130,7 @@ def describe_pool_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
 
 
 def describe_node_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
-    """Return the placement of one node."""
+    """Return the placement of one node, for topology exports."""
     return _build_placement(outputs, find_text(outputs, "gpu_node_name"), [outputs])
 
 
@@ -296,7 +296,7 @@ class SingleNode:
         self._public_ip = public_ip_address_id
 
     def expect_deletion(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Do nothing: a single node needs no ledger."""
+        """Do nothing: only the nodes of a pool have a ledger."""
 
 
 def parse_declared_node(declared: Mapping[str, Any]) -> DeclaredNode:

@@ -108,7 +108,7 @@ class DrainRequests:
         )
 
     def _get_path(self, pod: KubernetesObject) -> str:
-        """Return the API path of a pod."""
+        """Return the API path of a Slinky worker's pod."""
         return self._pods_path + build_path(str(pod["metadata"]["name"]))
 
 

@@ -130,7 +130,7 @@ def _group_clusters(get_id: Callable[[Cluster], str | None]) -> Iterator[list[Cl
 
 
 def _list_ids(clusters: Sequence[Cluster]) -> tuple[str, ...]:
-    """Return the ids of clusters, sorted."""
+    """Return the sorted ids of clusters which share a template or a project."""
     return tuple(sorted(cluster.id for cluster in clusters))
 
 

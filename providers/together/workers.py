@@ -336,7 +336,7 @@ def _join_failures(failures: Sequence[str]) -> str:
 
 
 def _build_notice(message: str) -> Notice:
-    """Build a notice about workers."""
+    """Build a notice about a cluster's workers."""
     return Notice(kind=NoticeKind.WORKERS, text=message)
 
 

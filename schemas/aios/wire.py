@@ -159,7 +159,7 @@ class Cluster(AiosModel):
         return "nodes" in self.model_fields_set and "node_data" in self.nodes.model_fields_set
 
     def find_entry(self, node_id: str) -> Node | None:
-        """Return the first node with this id, or None."""
+        """Return the record's first entry of the node with the id `node_id`, or None."""
         return next((entry for entry in self.nodes.node_data if entry.id == node_id), None)
 
 

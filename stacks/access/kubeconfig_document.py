@@ -40,7 +40,7 @@ class KubeconfigDocument:
 
     @property
     def content(self) -> dict[str, Any]:
-        """Return the content of the file."""
+        """Return the content of the kubeconfig file."""
         return self._source.content
 
     @property
@@ -71,7 +71,7 @@ class KubeconfigDocument:
         return {name: label for name, label in labels if label is not None}
 
     def find_line(self, section: str, name: str) -> int:
-        """Return the line of an entry, counted from 1."""
+        """Return the line of a kubeconfig's entry, counted from 1."""
         return int(self._source.find_entry(section, name)[1].start_mark.line) + 1
 
     def record_values(self, *keys: str) -> FormerValues:

@@ -50,7 +50,7 @@ class TopLevelMember:
 
     @property
     def end(self) -> int:
-        """Return the offset behind the value."""
+        """Return the offset in the file behind the member's value."""
         return max(self.colon, int(self.value.end_mark.index))
 
     @property
@@ -192,7 +192,7 @@ class KubeconfigSource(ParsedKubeconfig):
     """An editable text without its byte order mark. Every edit returns another text."""
 
     def find_entry(self, section: str, name: str) -> tuple[int, Node]:
-        """Return the index and the node of an entry."""
+        """Return the index and the YAML node of a kubeconfig's entry."""
         index = self.list_names(section).index(name)
         return index, self.members[section].value.value[index]
 
@@ -261,7 +261,7 @@ class KubeconfigSource(ParsedKubeconfig):
         return insert_lines(self.body, find_line_start(self.body, first.index), lines)
 
     def remove_key(self, key: str) -> str:
-        """Return the text without a key and its value."""
+        """Return the kubeconfig's text without a top-level key and its value."""
         root: Any = self.root
         index = next(n for n, (node, _) in enumerate(root.value) if node is self.members[key].key)
         return remove_spans(self.body, [find_member(self.body, root, index)])

@@ -189,7 +189,7 @@ def _to_alias_part(name: str) -> str:
 
 
 def _encode_id(id_: str) -> str:
-    """Return an id as one word without spaces."""
+    """Return an id as one word without spaces, for a comment in SSH's files."""
     return quote(id_, safe="/:@+=,", errors="surrogatepass")
 
 

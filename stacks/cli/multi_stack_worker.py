@@ -161,7 +161,7 @@ class Channel:
         return task
 
     def send_result(self, result: TaskResult) -> None:
-        """Send the result of the current task."""
+        """Send the result of the current task to the multi-stack run."""
         self._has_task = False
         self.send(result)
 
@@ -352,7 +352,7 @@ class _PlanningView:
         """Show nothing: the multi-stack run itself reports interruptions."""
 
     def close(self) -> None:
-        """Do nothing: no display is open."""
+        """Do nothing: a planning task opens no display."""
 
 
 def _ignore_event(_event: Event) -> None:

@@ -30,7 +30,7 @@ class ChosenStacks:
 
     @property
     def stacks(self) -> Sequence[WorkspaceStack]:
-        """Return the chosen stacks."""
+        """Return the chosen stacks of the workspace, in their order."""
         return [self.order.workspace.stacks[name] for name in self.names]
 
     def list_dependencies(self, name: str) -> list[str]:

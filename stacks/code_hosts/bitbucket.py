@@ -118,10 +118,10 @@ class Bitbucket(CommentApi[BitbucketComment]):
 
     @property
     def _pull_request_path(self) -> str:
-        """Return the API path of the pull request."""
+        """Return the path of the pull request in Bitbucket's API."""
         return f"{self._repository}/pullrequests/{self.target.pull_request}"
 
     @property
     def _repository(self) -> str:
-        """Return the API path of the repository."""
+        """Return the path of the repository in Bitbucket's API."""
         return f"/repositories/{quote(self.target.repository)}"

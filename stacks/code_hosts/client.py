@@ -296,7 +296,7 @@ class CodeHostClient(ApiClient):
         return self._parse_answer(answer_type, self._send_request(method, path, body=body))
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
-        """Send a request and ignore the answer's body."""
+        """Send a request to the code host and ignore the answer's body."""
         self._send_request(method, path, body=body)
 
     def iterate_items(

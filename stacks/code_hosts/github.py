@@ -158,7 +158,7 @@ class GitHub(CommentApi[GitHubComment]):
 
     @property
     def _repository(self) -> str:
-        """Return the API path of the repository."""
+        """Return the path of the repository in GitHub's API."""
         return f"/repos/{quote(self.target.repository)}"
 
     @property

@@ -155,12 +155,12 @@ class GitLab(CommentApi[GitLabNote]):
 
     @property
     def _project(self) -> str:
-        """Return the API path of the project."""
+        """Return the path of the project in GitLab's API."""
         return f"/projects/{quote(self.target.repository, safe='')}"
 
     @property
     def _merge_request_path(self) -> str:
-        """Return the API path of the merge request."""
+        """Return the path of the merge request in GitLab's API."""
         return f"{self._project}/merge_requests/{self.target.pull_request}"
 
     def _find_merged_request(self, commit: str) -> int:

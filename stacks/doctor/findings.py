@@ -67,7 +67,7 @@ class Examination:
             return None
 
     def list_redacted(self) -> list[Finding]:
-        """Return the findings with masked secrets."""
+        """Return the findings with secrets masked in text and remedy."""
         redact = Redactor(self.secrets).redact
         return [
             replace(finding, text=redact(finding.text), remedy=redact(finding.remedy))

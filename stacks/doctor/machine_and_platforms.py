@@ -34,7 +34,7 @@ ENVIRONMENT = "environment"
 
 
 def examine_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings about this machine."""
+    """Yield the findings about this machine's versions and variables."""
     gpuform_version, sdk_version = version("gpuform"), version("pulumi")
     system = f"{platform.system()} {platform.machine()}"
     python_version = platform.python_version()

@@ -98,7 +98,7 @@ class Diagnostics:
         self.by_key.setdefault(_make_key(problem.position, key), problem)
 
     def extend(self, diagnostics: Iterable[DocumentDiagnostic]) -> None:
-        """Add all `diagnostics`, without duplicates."""
+        """Add all problems in `diagnostics`, without duplicates."""
         for diagnostic in diagnostics:
             self.by_key.setdefault(_make_key(diagnostic.position, diagnostic.message), diagnostic)
 

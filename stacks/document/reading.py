@@ -225,7 +225,7 @@ class Composer:
             )
 
     def get_position(self, event: Any) -> SourcePosition:
-        """Return the position where an event begins."""
+        """Return the position in the file where a YAML event begins."""
         mark = event.start_mark
         return self.start._replace(line=mark.line + 1, column=mark.column + 1)
 

@@ -41,7 +41,7 @@ def insert_lines(text: str, at: int, lines: Sequence[str]) -> str:
 
 
 def find_line_break(text: str) -> str:
-    """Return the line break of `text`."""
+    """Return the line break which `text` uses."""
     return "\r\n" if "\r\n" in text else "\n"
 
 

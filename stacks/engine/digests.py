@@ -223,7 +223,7 @@ class RegistrationIndex:
         self._by_inputs: dict[tuple[str, _Values], dict[_Values, list[Registration]]] = {}
 
     def add(self, registration: Registration) -> None:
-        """Add a registration to all indexes."""
+        """Add a resource's registration to all indexes."""
         self._by_urn[registration.urn] = registration
         self._by_type[registration.type].append(registration)
         for (type_, names), index in self._by_inputs.items():
@@ -231,11 +231,11 @@ class RegistrationIndex:
                 _add_to_index(index, registration, names)
 
     def get(self, urn: str) -> Registration | None:
-        """Return the registration of a URN, or None."""
+        """Return the registration of a resource by URN, or None."""
         return self._by_urn.get(urn)
 
     def list_of_type(self, type_: str) -> Sequence[Registration]:
-        """Return the registrations of a type."""
+        """Return the registrations of a resource type."""
         return self._by_type.get(type_, ())
 
     def find_with_inputs(self, type_: str, inputs: Mapping[str, object]) -> Sequence[Registration]:

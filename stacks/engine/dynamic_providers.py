@@ -183,7 +183,7 @@ class ProviderError(EngineError):
 
     @property
     def shown_help_page(self) -> str | None:
-        """The help page of the cause."""
+        """The help page of the provider's own error, if there is one."""
         return super().shown_help_page if self.cause is None else self.cause.shown_help_page
 
 

@@ -212,7 +212,7 @@ class BackendRecords:
         return self._backend.storage.locate(folder)
 
     def names(self) -> list[str]:
-        """List the names of the existing records."""
+        """List the names of the records in the backend."""
         with self._lock:
             return list(self._read())
 
@@ -283,7 +283,7 @@ def _list_existing(batches: Batches) -> dict[str, Fields]:
 
 
 def open_intents(backend: Backend, project: str, stack: str) -> Intents:
-    """Open the intents of a stack."""
+    """Open the intents (records of creates) of a stack."""
     return Intents(BackendRecords(backend, project, stack))
 
 

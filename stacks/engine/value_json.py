@@ -237,7 +237,7 @@ class _PlainCrypter:
     """Passes secrets within a secret through: the CLI encrypts only the outermost."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """Return the plaintext unchanged."""
+        """Return the plaintext unchanged: nothing inside of a secret is encrypted again."""
         del previous
         return plaintext
 

@@ -296,7 +296,7 @@ def _list_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _to_number(value: Any) -> float | None:
-    """Return a number, or None for another value."""
+    """Return a number as a float, or None for another value."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number else None
 

@@ -253,7 +253,7 @@ class ForeignReference:
 
     @property
     def steps(self) -> list[str]:
-        """Return the names and indexes of the path."""
+        """Return the names and indexes in the path of a foreign reference."""
         steps = re.findall(rf"{_NAME}|\[[^\[\]]*\]", self.path)
         return [step.strip("[]\"' ") for step in steps]
 

@@ -430,5 +430,5 @@ def _is_using(consumer: Consumer, limit: float) -> bool:
 
 
 def _format_error(error: GpuformError) -> str:
-    """Return the text of an error in one line."""
+    """Return an error as one line, for a gate's finding."""
     return " ".join(str(error).split())

@@ -119,7 +119,7 @@ _HEAD: Final = """\
 
 
 def render_dot(drawing: Drawing) -> str:
-    """Render the drawing in DOT, for `dot -Tsvg`."""
+    """Render a drawing of resources in DOT, for `dot -Tsvg`."""
     return "\n".join(_render_dot_lines(drawing)) + "\n"
 
 
@@ -195,7 +195,7 @@ _ICON: Final = re.compile(r":(?=fa-)")
 
 
 def render_mermaid(drawing: Drawing) -> str:
-    """Render the drawing as a Mermaid flowchart."""
+    """Render a drawing of resources as a Mermaid flowchart."""
     return "\n".join(_render_mermaid_lines(drawing)) + "\n"
 
 

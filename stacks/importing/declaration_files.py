@@ -47,7 +47,7 @@ class ProjectDeclarations(Protocol):
 
     @property
     def names(self) -> DeclaredNames:
-        """Return the names of declared resources."""
+        """Return section and name of each declared resource."""
 
     @property
     def pending_imports(self) -> Mapping[ObjectKey, str]:

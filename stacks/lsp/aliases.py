@@ -44,7 +44,7 @@ def apply_edits(source: str, edits: Iterable[SourceEdit]) -> str:
 
 
 def group_edits_by_file(edits: Iterable[SourceEdit]) -> Mapping[Path, list[SourceEdit]]:
-    """Return the edits of each file."""
+    """Return the edits of a rename by file."""
     edits_by_file: dict[Path, list[SourceEdit]] = {}
     for edit in edits:
         edits_by_file.setdefault(edit.path, []).append(edit)
@@ -153,7 +153,7 @@ def _require_unique_alias(
 
 
 def _list_alias_names(entry: MappingNode | None) -> Iterator[ScalarNode]:
-    """Yield the names in an entry's aliases."""
+    """Yield the old names in an entry's option `aliases`."""
     options = entry.get("options") if entry is not None else None
     aliases = options.get("aliases") if isinstance(options, MappingNode) else None
     for alias in aliases.items if isinstance(aliases, SequenceNode) else ():

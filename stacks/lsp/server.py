@@ -230,7 +230,7 @@ def serve() -> None:
 
 
 def make_server() -> LanguageServer:
-    """Return a server with all supported requests."""
+    """Return a language server with handlers for all supported requests."""
     server = LanguageServer("gpuform", version("gpuform"))
     session = EditorSession(server)
     _add_diagnostics(server, session)

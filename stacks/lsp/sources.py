@@ -107,7 +107,7 @@ class SourceFile:
         return Span(line, begin, begin + len(text))
 
     def get_text(self, span: Span) -> str:
-        """Return the file's text at a span."""
+        """Return the file's text at a span, such as a name to rename."""
         return self.lines[span.line][span.begin : span.end]
 
     @cached_property

@@ -68,7 +68,7 @@ class TopologyText:
 
     @cached_property
     def project(self) -> Project | None:
-        """Return the project around the file, or None."""
+        """Return the Pulumi project around the topology file, or None."""
         try:
             return find_project(self.path.parent)
         except EngineError:

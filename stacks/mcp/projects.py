@@ -117,7 +117,7 @@ class Projects:
     root: Path
 
     def list_projects(self) -> Iterator[Project]:
-        """Yield all loadable projects below the root."""
+        """Yield all projects below the root which gpuform can load."""
         for file in find_project_files(self.root):
             try:
                 # Projects in other languages are left out: gpuform cannot plan them.

@@ -175,5 +175,5 @@ def _send_metrics(
 
 
 def _get_full_name(selected: SelectedStack) -> str:
-    """Return PROJECT/STACK."""
+    """Return the selected stack as PROJECT/STACK."""
     return f"{selected.workspace.project.name}/{selected.name}"

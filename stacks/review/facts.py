@@ -241,7 +241,7 @@ class Review:
 
     @cached_property
     def counts(self) -> Mapping[PlanAction, int]:
-        """Count resources by action, over all stacks."""
+        """Count the changes of all reviewed stacks by action."""
         total: Counter[PlanAction] = Counter()
         for stack in self.stacks:
             total.update(stack.counts)
@@ -264,7 +264,7 @@ class Review:
 
     @property
     def unchecked(self) -> int:
-        """Count the failed checks of all plans."""
+        """Count the checks which could not be made, over all reviewed plans."""
         return sum(len(stack.plan.unchecked) for stack in self.stacks)
 
     @property
@@ -313,7 +313,7 @@ class Review:
 
     @property
     def is_drift(self) -> bool:
-        """Return True if all plans report drift only."""
+        """Return True if all reviewed plans report drift only."""
         return all(stack.is_drift for stack in self.stacks)
 
     @property

@@ -83,7 +83,7 @@ _LONGEST_LINE: Final = 1_000
 
 
 def render_html(review: Review) -> str:
-    """Render the review as an HTML page."""
+    """Render the review of plans as an HTML page."""
     filters: Filters = {
         **FACTS,
         "line": format_line,
@@ -119,7 +119,7 @@ def list_property_rows(change: ResourceChange) -> list[ChangeRow]:
 
 
 def list_output_rows(change: PropertyChange) -> list[ChangeRow]:
-    """List the table rows of an output's change."""
+    """List the HTML table rows for the change of an output."""
     return list(build_html_rows([change], ""))
 
 

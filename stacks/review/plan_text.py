@@ -335,7 +335,7 @@ def render_state(
 
 
 def build_state_rows(entries: Sequence[ResourceState]) -> list[dict[str, Any]]:
-    """Build the JSON rows of state entries."""
+    """Build the JSON rows of state entries for `gpuform state list`."""
     return [
         {"urn": entry.urn, "type": entry.type, "id": entry.id, "flags": list_entry_flags(entry)}
         for entry in entries

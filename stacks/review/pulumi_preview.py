@@ -48,7 +48,7 @@ class _MaskingCrypter:
     """Encrypt and decrypt every value to the mask."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """Return the mask, whatever the plaintext is."""
+        """Return the mask in place of a secret's ciphertext."""
         del plaintext, previous
         return MASK
 

@@ -466,7 +466,7 @@ def _can_match(pattern: str, known_names: Iterable[str]) -> bool:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value in the format of test files."""
+    """Return a value in the format of test files, for a finding."""
     return repr(value) if isinstance(value, str) else json.dumps(value, default=str)
 
 

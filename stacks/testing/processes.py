@@ -95,7 +95,7 @@ class ProcessRegistry:
 
     @property
     def is_cancelled(self) -> bool:
-        """Return True once `kill_all` was called."""
+        """Return True once `kill_all` has cancelled all runs."""
         return self._is_cancelled
 
 

@@ -105,7 +105,7 @@ def resolve_config(
 
 
 def format_encryption_hint(name: str) -> str:
-    """Return the hint for an unencrypted secret."""
+    """Return the hint to encrypt a configuration value declared as secret."""
     return (
         f"encrypt it: gpuform config set {name} < FILE. If others have seen the secret, replace it"
     )

@@ -149,7 +149,7 @@ class Repetition(Generic[_Declared]):
 
     @property
     def name(self) -> str:
-        """Return the name in the URN."""
+        """Return the name of the instance in its URN."""
         # Names of modules are prefixes: a URN must be unique in the stack.
         own = self.declaration.name
         name = own if self.declaration.is_single else f"{own}-{self.key}"

@@ -81,7 +81,7 @@ def is_deferred(value: Any) -> bool:
 
 
 def find_deferred(value: Any) -> Iterator[Deferred]:
-    """Yield the deferred values at any depth."""
+    """Yield the deferred values inside a value, at any depth."""
     return (leaf for leaf in iterate_leaves(value) if isinstance(leaf, Deferred))
 
 
@@ -111,7 +111,7 @@ def join_values(
 
 
 def create_secret(value: Any) -> Deferred:
-    """Return `value` as a deferred secret."""
+    """Return a value as a deferred secret."""
 
     def resolve_secret() -> ResolvedValue:
         resolved = resolve_value(value)

@@ -51,10 +51,10 @@ class ValueSource(Protocol):
         """Return a property of a resource for an expression."""
 
     def get_stack_output(self, reference: str, name: str) -> Any:
-        """Return an output of another stack."""
+        """Return an output of a referenced stack for an expression."""
 
     def lookup(self, platform: str, name: str) -> Any:
-        """Return a platform's lookup as a `Function`."""
+        """Return a platform's lookup as a `Function` for expressions."""
 
     def get_name(self, name: str) -> Any:
         """Return the name of the running `project` or `stack`."""

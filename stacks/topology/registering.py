@@ -65,7 +65,7 @@ class RunSource(ABC, Generic[ResourceT, ModuleT, StackT]):
         return self.make_secret(config_value.value) if config_value.secret else config_value.value
 
     def lookup(self, platform: str, name: str) -> Any:
-        """Return a platform's lookup as a `Function`."""
+        """Return a platform's lookup as a `Function` for expressions."""
         return self._checking.lookup(platform, name)
 
     def get_name(self, name: str) -> Any:
@@ -180,7 +180,7 @@ class ProgramSource(RunSource[PlatformResource, pulumi.ComponentResource, pulumi
         self._given = input_values
 
     def get_input(self, name: str) -> Any:
-        """Return the program's value for an input."""
+        """Return the value passed by the Python program for an input."""
         return self._given[name]
 
     def make_secret(self, value: Any) -> Any:
@@ -211,7 +211,7 @@ class ProgramSource(RunSource[PlatformResource, pulumi.ComponentResource, pulumi
         )
 
     def is_pending(self, value: Any) -> bool:
-        """Return True if `value` contains an output."""
+        """Return True if a value contains an output of Pulumi's SDK."""
         return any(isinstance(leaf, pulumi.Output) for leaf in iterate_leaves(value))
 
     def join(

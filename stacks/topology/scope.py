@@ -75,7 +75,7 @@ class Scope:
         self.references = References(names, self)
 
     def with_instances(self, groups: Groups, modules: Modules) -> "Scope":
-        """Return a copy of the scope with instances."""
+        """Return a copy of the scope with the expanded instances."""
         return Scope(replace(self.names, groups=groups, modules=modules), self.outer)
 
     def enter_instance(self, instance: Repetition[Any], problems: Diagnostics) -> "Scope":
@@ -126,7 +126,7 @@ class Scope:
                 yield from group.instances.values()
 
     def list_modules(self) -> Iterator[ModuleInstance]:
-        """Yield the included modules of this file."""
+        """Yield the instances of modules included by this file."""
         for group in self.names.modules.values():
             yield from group.instances.values()
 

@@ -194,7 +194,7 @@ class WriteRecord:
             values[key] = [value]
 
     def add_value(self, node: str, part: str, key: str, value: str) -> None:
-        """Record another possible value of a key."""
+        """Record another value of a label or annotation written by gpuform."""
         recorded_values = self.nodes.setdefault(node, {}).setdefault(part, {}).setdefault(key, [])
         # The former value stays: it is there until the write has reached the cluster.
         if value not in recorded_values:

@@ -42,7 +42,7 @@ class ResourceWithNodes:
 
     @property
     def name(self) -> str:
-        """Return the resource's name in the program."""
+        """Return the resource's name in the program, for messages."""
         return name_of(self.urn)
 
 

@@ -180,7 +180,7 @@ class ScpClient:
         self._send_request(wire.NodeAnswer, "PUT", f"{_NODES}{build_path(node_id)}/lock")
 
     def unlock_node(self, node_id: str) -> None:
-        """Unlock one node at once."""
+        """Unlock one GPU node at once, by a separate request."""
         self._send_request(wire.NodeAnswer, "PUT", f"{_NODES}{build_path(node_id)}/unlock")
 
     def assign_nat(self, node_id: str, public_ip_address_id: str) -> None:
@@ -430,7 +430,7 @@ def _has_state(*states: str) -> NodePredicate:
 
 
 def _drop_undefined(**params: str | None) -> dict[str, str]:
-    """Return the parameters without None values."""
+    """Return the query parameters without None values."""
     return {name: value for name, value in params.items() if value is not None}
 
 

@@ -77,7 +77,7 @@ def find_fabric(client: ScpClient, node_pool_id: str, name: str) -> wire.Cluster
 
 
 def find_fabric_by_id(client: ScpClient, fabric_id: str) -> wire.ClusterFabric | None:
-    """Return the fabric of an id, or None."""
+    """Return the fabric with the id `fabric_id`, or None."""
     try:
         return client.get_fabric(fabric_id)
     except NotFound:

@@ -237,7 +237,7 @@ class Replacement:
 
     @property
     def name(self) -> str:
-        """Return the name of the node."""
+        """Return the name of the replaced node."""
         return self.node.gpu_node_name
 
     @property

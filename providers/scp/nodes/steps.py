@@ -61,7 +61,7 @@ class NodeObserver(Protocol):
     """Observer of the nodes: it also remembers what the platform does not return."""
 
     def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
-        """Record the public IP assigned to the node."""
+        """Record the public IP assigned to a node."""
 
     def expect_deletion(self, nodes: Sequence[NodeOutputs]) -> None:
         """Note nodes whose deletion is about to be requested."""

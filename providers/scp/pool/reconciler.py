@@ -139,7 +139,7 @@ class PoolReconciler:
         return self._observe(None)
 
     def plan_changes(self) -> PoolPlan:
-        """List the nodes, and plan the next changes."""
+        """List the pool's nodes, and plan the next changes."""
         self.nodes.refresh()
         return self._plan_observed_nodes()
 

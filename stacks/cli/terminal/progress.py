@@ -277,12 +277,12 @@ class LiveProgress:
             self._end(event)
 
     def print(self, text: str) -> None:
-        """Print a line above the live rows."""
+        """Print a line above the live rows of running steps."""
         # Through the console, which redraws the rows below the line.
         self._console.print(self._to_styled_text(text), soft_wrap=True)
 
     def close(self) -> None:
-        """Stop the live rows."""
+        """Stop the display of live rows."""
         self._display.stop()
 
     def _to_styled_text(self, text: str) -> Text:

@@ -128,7 +128,7 @@ def is_confirmed(screen: Screen, question: str, *, yes: bool) -> bool:
 
 
 def is_yes(answer: str) -> bool:
-    """Return True for yes or y."""
+    """Return True if a person's answer is yes or y."""
     return answer.lower() in ("yes", "y")
 
 

@@ -41,7 +41,7 @@ class FoldMarks:
     _name: str = ""
 
     def begin(self, title: str) -> str:
-        """Return the line which begins a part."""
+        """Return the line at which a CI log's folded part begins."""
         # GitLab wants a name for each section, the same at its start and end.
         self._name = f"gpuform_{time.time_ns()}"
         return self._begin(self._name, title)
@@ -164,7 +164,7 @@ class Screen:
             self.out.flush()
 
     def warn(self, text: str) -> None:
-        """Print a line on stderr."""
+        """Print a line for people on stderr."""
         with contextlib.suppress(BrokenPipeError):
             self.err.write(self.escape(text) + "\n")
             self.err.flush()
@@ -224,7 +224,7 @@ def _wait_for_line() -> None:
 
 
 def is_tty(stream: TextIO) -> bool:
-    """Return True if the stream is a terminal."""
+    """Return True if the output stream is a terminal."""
     try:
         return os.isatty(stream.fileno())
     # A closed or replaced stream has no descriptor.

@@ -39,7 +39,7 @@ class View(Protocol):
         """Show the outcome of a run whose display is closed by now."""
 
     def show_notice(self, message: str) -> None:
-        """Show a text at once; called from any thread."""
+        """Show a message at once; called from any thread."""
 
     def close(self) -> None:
         """Close the display of a run which ended, with an outcome or an exception."""
@@ -53,7 +53,7 @@ class _ScreenView:
         self.started = RunStarted("update", True, "", "")
 
     def show_notice(self, message: str) -> None:
-        """Show a text at once, as a warning."""
+        """Show a message at once, as a warning."""
         self.screen.warn(message)
 
     def close(self) -> None:

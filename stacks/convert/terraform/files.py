@@ -85,7 +85,7 @@ class TerraformFiles:
     data_sources: list[ResourceInstance] = field(default_factory=list)
 
     def find_blocks(self, type_: str) -> list[TerraformBlock]:
-        """Return the blocks of one type."""
+        """Return the blocks of one type in the Terraform files, such as `resource`."""
         return [block for block in self.blocks if block.type == type_]
 
 

@@ -39,7 +39,7 @@ class _MaskingCrypter:
     """A crypter that replaces every secret by the same text."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """Return the mask, whatever the plaintext is."""
+        """Return the mask in place of a secret's ciphertext."""
         del plaintext, previous
         return MASK
 

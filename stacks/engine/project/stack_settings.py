@@ -80,7 +80,7 @@ class StackSettings:
 
     @property
     def secrets_provider(self) -> str:
-        """The provider's URL; empty for passphrases."""
+        """The URL of the secrets provider; empty for a passphrase."""
         return self._scalars.get("secretsprovider", "")
 
     @property
@@ -128,7 +128,7 @@ class StackSettings:
         self._set_content(yaml_text.set_entry(content, ["config", full], value, str(self.path)))
 
     def remove(self, key: str) -> bool:
-        """Remove a key; return False for an unset key."""
+        """Remove a configuration key; return False for an unset key."""
         full = self.project.qualify_key(key)
         if full not in self._config:
             return False

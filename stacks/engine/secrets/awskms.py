@@ -96,7 +96,7 @@ class AwsKey:
         self._client.close()
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """Encrypt under the key. Raises SecretsError."""
+        """Encrypt under the AWS KMS key. Raises SecretsError."""
         try:
             answer = self._client.encrypt(
                 KeyId=self._address.key, Plaintext=plaintext, EncryptionContext=self._context

@@ -68,7 +68,7 @@ class AzureKey:
         self._credential.close()
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """Encrypt under the key. Raises SecretsError."""
+        """Encrypt under the Key Vault key. Raises SecretsError."""
         try:
             ciphertext = self._client.encrypt(self._algorithm, plaintext).ciphertext
         except (AzureError, ValueError) as error:

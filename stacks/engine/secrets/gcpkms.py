@@ -89,7 +89,7 @@ class GoogleKey:
         self._session.close()
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """Encrypt under the key. Raises SecretsError."""
+        """Encrypt under the Cloud KMS key. Raises SecretsError."""
         return self._post("encrypt", "ciphertext", plaintext=_encode_base64(plaintext))
 
     def decrypt(self, ciphertext: bytes) -> bytes:

@@ -59,7 +59,7 @@ class VaultKey:
         self._client.adapter.close()
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """Encrypt under the key. Raises SecretsError."""
+        """Encrypt under the Vault key. Raises SecretsError."""
         encoded = base64.b64encode(plaintext).decode()
         method = self._client.secrets.transit.encrypt_data
         return self._call_transit("encrypt", "ciphertext", method, plaintext=encoded).encode()

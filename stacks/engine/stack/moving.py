@@ -330,7 +330,7 @@ class _Move:
 
     @property
     def target_url(self) -> str:
-        """The URL of the target for the pointer."""
+        """The URL of the target backend, for the marker left at the source."""
         return build_lasting_url(self.target)
 
     def reject_same_place(self) -> None:

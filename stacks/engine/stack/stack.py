@@ -298,11 +298,11 @@ class Workspace:
         return name
 
     def select(self, name: str) -> None:
-        """Select a stack. Raises StackNotFound."""
+        """Select a stack for later commands. Raises StackNotFound."""
         select_stack(self.project, self.resolve(name), self.environ)
 
     def clear_selection(self) -> None:
-        """Clear the selection."""
+        """Select no stack for later commands."""
         select_stack(self.project, None, self.environ)
 
     def create_stack(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:

@@ -115,7 +115,7 @@ def select_stack(
 
 
 def unselect_stack(project: Project, stack: str, environ: Mapping[str, str]) -> None:
-    """Clear the selection if `stack` is selected."""
+    """Clear the project's selection if `stack` is selected."""
     if (
         _find_selection(_read_settings(_get_settings_path(project, environ)), project, environ)
         == stack

@@ -185,7 +185,7 @@ class DroppedReference:
     urn: str
 
     def describe(self) -> str:
-        """Format entry, role and URN as one line."""
+        """Format a dropped reference as one line: entry, role and URN."""
         return f"{self.entry}: {self.role} {self.urn}"
 
 

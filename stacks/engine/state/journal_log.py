@@ -78,7 +78,7 @@ class Log(ReadableLog, Protocol):
         """
 
     def remove(self) -> None:
-        """Remove all lines: nobody needs them."""
+        """Remove all lines of the journal: the checkpoint has every change."""
 
     def set_aside(self) -> str | None:
         """Move the lines to a backup and return the path of the backup, or None without lines."""
@@ -227,7 +227,7 @@ class StateWriter:
             return self._changes
 
     def check(self) -> None:
-        """Raise EngineError if the last write failed."""
+        """Raise EngineError if the last write of the state failed."""
         if self._error is not None:
             raise self._error
 

@@ -234,7 +234,7 @@ class SnapshotManager:
                 self._record("outputs", facts, outputs=resource.outputs)
 
     def build_snapshot(self) -> Snapshot:
-        """Return the state as of now."""
+        """Return the state with all changes up to now."""
         with self._lock:
             resources, pending, _ = self._entries.build_current()
         return self._build_snapshot(resources, pending)

@@ -346,7 +346,7 @@ class Backend:
         return decompress(blob.data, where)
 
     def open_history(self, project: str, stack: str) -> RunHistory:
-        """Open the history of a stack."""
+        """Open the run history of a stack."""
         self._list_checkpoint_names(project, stack)
         return RunHistory(
             self.storage, project, stack, lambda: self._find_checkpoint_name(project, stack)

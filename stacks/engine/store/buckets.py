@@ -163,7 +163,7 @@ class Objects:
         return sorted(entries, key=lambda entry: entry.name)
 
     def locate(self, name: str) -> str:
-        """Return the URL of an object, for messages."""
+        """Return the URL of the bucket's object `name`, for messages."""
         return f"{self._display_url}/{name}"
 
     def get_name(self, where: str) -> str | None:

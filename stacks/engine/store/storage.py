@@ -143,7 +143,7 @@ class Exclusion(Protocol):
         """Return True if the lock excludes processes of other machines too."""
 
     def take(self) -> LockAttempt:
-        """Try once to take the lock, without waiting."""
+        """Try once to take the lock on the backend, without waiting."""
 
     def check(self) -> None:
         """Raise EngineError if another process may have the lock by now."""
@@ -181,7 +181,7 @@ class Storage(Protocol):
         """List everything below `folder` with a name after `after`, sorted by name."""
 
     def locate(self, name: str) -> str:
-        """Return the location of `name` for messages."""
+        """Return the location of the backend's file `name`, for messages."""
 
     def get_name(self, where: str) -> str | None:
         """Return the name at the location `where`, or None for a location outside."""
@@ -264,7 +264,7 @@ class Files:
         return entries
 
     def locate(self, name: str) -> str:
-        """Return the file's path as text."""
+        """Return the path of the backend's file `name`, for messages."""
         return str(self._path(name))
 
     def get_name(self, where: str) -> str | None:
@@ -301,7 +301,7 @@ class ReadOnlyStorage:
         return self.storage.read(name)
 
     def write(self, name: str, data: bytes, replacing: BlobVersion | None = None) -> BlobVersion:
-        """Raise BackendError: nothing is written."""
+        """Raise BackendError: a read-only backend writes nothing."""
         del data, replacing
         self._raise_read_only(name)
 
@@ -311,7 +311,7 @@ class ReadOnlyStorage:
         self._raise_read_only(target)
 
     def delete(self, *names: str) -> None:
-        """Raise BackendError: nothing is deleted."""
+        """Raise BackendError: a read-only backend deletes nothing."""
         self._raise_read_only(", ".join(names))
 
     def list_entries(self, folder: str, after: str = "") -> list[BlobEntry]:
@@ -410,9 +410,9 @@ class _ReadOnlyLog:
         return self.log.where
 
     def remove(self) -> None:
-        """Raise BackendError: no lines are removed."""
+        """Raise BackendError: a read-only journal keeps its lines."""
         self.refuse()
 
     def set_aside(self) -> str | None:
-        """Raise BackendError: no lines are moved."""
+        """Raise BackendError: a read-only journal moves no lines."""
         self.refuse()

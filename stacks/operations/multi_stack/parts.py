@@ -211,7 +211,7 @@ class PartFolder:
 
     @property
     def names(self) -> list[str]:
-        """The names of all stacks of the schedule."""
+        """The names of all stacks of the part folder's schedule."""
         return [stack.name for stack in self.schedule.stacks]
 
     @property
@@ -221,7 +221,7 @@ class PartFolder:
         return {**facts, "schedule": self.digest}
 
     def get_path(self, name: str) -> Path:
-        """Return the path of the part of a stack."""
+        """Return the path of the plan part of a stack."""
         return self.path / f"{name}.json"
 
     def write_part(self, name: str, result: TaskResult) -> Path:
@@ -401,7 +401,7 @@ def _is_genuine(part: PlanPart, crypter: SecretsManager) -> bool:
 
 
 def _build_edited_error(folder: PartFolder, name: str) -> PartRefused:
-    """Build the error of a part with a wrong seal."""
+    """Build the error for a plan part with a wrong seal."""
     return PartRefused(
         f"the part of {name} ({folder.get_path(name)}) was edited after it was made",
         hint=f"find out who can write to the parts, and plan again: `gpuform plan-part {name} "

@@ -181,7 +181,7 @@ _TASK_MESSAGES: Final = TypeAdapter[TaskMessage](
 
 
 def encode_message(message: BaseModel) -> bytes:
-    """Return the message as a line of JSON."""
+    """Return a message between a multi-stack run and its processes as one line of JSON."""
     return message.model_dump_json(exclude_defaults=False).encode() + b"\n"
 
 
@@ -361,7 +361,7 @@ class ProcessPool:
         return StackProcess(interpreter, self._main_module)
 
     def release(self, process: StackProcess) -> None:
-        """Put an idle process back for another task."""
+        """Put an idle process back, for the task of another stack."""
         self._idle.append(process)
 
     def close(self) -> None:

@@ -127,7 +127,7 @@ class Cancellation:
 
 
 def ignore_event(_event: OperationEvent) -> None:
-    """Do nothing with the event."""
+    """Do nothing with an operation's event: the default callback."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ class RunRecord:
 
     @property
     def error_count(self) -> int:
-        """Return the number of failed resources."""
+        """Return the number of resources with an error in the run."""
         return len({d.urn for d in self.diagnostics if d.severity == "error" and d.urn})
 
     def build_plan(self, project: str, stack: str, outcome: Outcome) -> Plan:
@@ -248,7 +248,7 @@ class RunRecord:
         return plan.model_copy(update=updates)
 
     def _list_deletions(self) -> list[ResourceChange]:
-        """List the changes of the counted deletions."""
+        """List the planned changes of the run's deletions."""
         return [
             step.change
             for (_, op), step in self._counted_steps.items()

@@ -119,7 +119,7 @@ class RunOptions:
 
     @property
     def selection(self) -> Selection:
-        """Return the resources selected for the run."""
+        """Return the selection of resources by the run's flags."""
         return Selection(
             targets=UrnPatterns((*self.target, *self.target_replace)),
             excludes=UrnPatterns(self.exclude),
