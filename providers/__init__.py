@@ -33,7 +33,7 @@ make 200,000.
 
 
 def collect_less_garbage() -> None:
-    """Raise the thresholds of this process, and spare it the look at all objects at its end."""
+    """Make Python's garbage collector run less often, and not at the end of this process."""
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     # That look takes a quarter of the time of a short command.
     atexit.register(gc.freeze)

@@ -47,7 +47,7 @@ def require_platform(name: str) -> Platform:
 
 
 def has_kind(platform: str, kind: str) -> bool:
-    """Return True if a platform with such a name exists and has such a kind."""
+    """Return True if the platform exists and has the kind of resource."""
     known_platform = platforms().get(platform)
     return known_platform is not None and kind in known_platform.lifecycles
 
@@ -113,7 +113,7 @@ def render_capability_table() -> str:
 
 
 def _describe_missing_kind(platform: str, kind: str) -> str:
-    """Return the message for a kind that a platform lacks, with the platforms that have one."""
+    """Return the message for a kind a platform lacks, with the platforms which have the kind."""
     owners = list_platforms_with(kind)
     if owners:
         return f"{platform} has no {kind}: declare it on {' or '.join(owners)}"

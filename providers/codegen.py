@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse_platform(name: str) -> Platform:
-    """Return a platform by its name on the command line; an unknown one is a usage error."""
+    """Return the platform named on the command line; an unknown platform is a usage error."""
     try:
         return require_platform(name)
     except GpuformError as error:

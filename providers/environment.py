@@ -158,7 +158,7 @@ class StackEnvironment:
     emulator: str | None = None
 
     def with_address(self, platform: str, address: str) -> "StackEnvironment":
-        """Return a copy that also has the address at which the stack has used a platform."""
+        """Return a copy of the record with the address of a platform used by the stack."""
         return replace(self, addresses={**self.addresses, platform: address})
 
 
@@ -180,7 +180,7 @@ def record_environment(records: Records, environment: StackEnvironment) -> None:
 
 
 def find_address(platform: str, settings: Settings) -> str | None:
-    """Return the URL at which a platform would be reached by these settings, or None if unknown.
+    """Return the URL of a platform under `settings`, or None if unknown.
 
     The URL has no credentials.
     """

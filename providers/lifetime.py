@@ -97,7 +97,7 @@ def is_out_of_hours(declared: Values) -> bool:
 
 
 def describe_rest(power: Power, declared: Values) -> FieldChange:
-    """Return the plan's entry for a resource that stays off outside its running hours.
+    """Return the plan's entry for a resource which stays off outside of its running hours.
 
     The entry is no change; its reason has the time when the running hours begin.
     """

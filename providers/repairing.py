@@ -134,7 +134,7 @@ def find_overheated_faults(
     known_faults: Iterable[NodeFault] = (),
     now: str = "",
 ) -> list[NodeFault]:
-    """Return a fault for each node that is too hot; none, with a skipped check, if nobody measures.
+    """Return a fault for each overheated node; none, with a skipped check, without measurements.
 
     Args:
         context: receives why the check was skipped.

@@ -226,7 +226,7 @@ class AiosClient:
         self._registry.api.request_model(wire.Deleted, "DELETE", _CLUSTERS + build_path(cluster_id))
 
     def _query_readable(self, mongo_filter: Filter) -> list[wire.Cluster]:
-        """Return the records that the registry answers for a filter, without unreadable ones.
+        """Return the registry's records for a filter, without unreadable records.
 
         One unreadable record must not hide the others: a request for that record alone raises the
         error. Whether a record matches the filter is not checked here.
@@ -332,7 +332,7 @@ class _Service:
 
 @contextmanager
 def _translate_refusals() -> Iterator[None]:
-    """Replace a ServerError from the block that quotes a refusal by MongoDB or Mongoose.
+    """Raise DuplicateId or InvalidDocument for a ServerError with MongoDB's refusal as text.
 
     DuplicateId is raised for a second record of an id, InvalidDocument for a refused document. The
     services answer them with 500, like any failure of their own; other errors pass unchanged.

@@ -435,7 +435,7 @@ def _warn_of_foreign_nodes(
 def _select_declared_nodes(
     inputs: Mapping[str, Any], declared_ids: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return observed inputs without the entries of nodes that are not in `declared_ids`."""
+    """Return observed inputs with the entries of the nodes in `declared_ids` alone."""
     entries = get_value(inputs, "nodes.node_data")
     if entries is None:
         return inputs

@@ -135,7 +135,7 @@ class _RecordChange:
     failing_since: float | None = None
 
     def apply(self, plan_request: ChangePlanner, fields: Body | None = None) -> wire.Cluster:
-        """Do what `change_record` documents; the caller has locked the record."""
+        """Change the record until `plan_request` finds nothing to do; the caller holds the lock."""
         record, is_confirmed = self._read_record(), False
         for _ in range(MAX_UPDATES):
             self.context.raise_if_cancelled()
@@ -171,7 +171,7 @@ class _RecordChange:
     def _drop_contested_sums(
         self, request: UpdateRequest | None, record: wire.Cluster
     ) -> UpdateRequest | None:
-        """Return the request; None, with a warning, if others go on changing the sums it would set.
+        """Return the request; None, with a warning, if others keep changing the sums to be set.
 
         Only a request that sets nothing but the sums over the nodes is ever dropped.
         """
@@ -379,7 +379,7 @@ _Restoration = tuple[str, wire.Node | None, Mapping[str, Any]]
 def _list_restorations(
     request: UpdateRequest, before: wire.Cluster, record: wire.Cluster
 ) -> list[_Restoration]:
-    """Return the entries which a request has wrongly hit, each with its former state and values."""
+    """Return the entries overwritten by mistake, each with the former entry and the fields."""
     strays = request.find_stray_entries(before, record)
     return [(entry.id, before.find_entry(entry.id), change.fields) for entry, change in strays]
 

@@ -190,7 +190,7 @@ class CertificationRunner:
         run: CertificationRun,
         jobs: Sequence[JobResult],
     ) -> CertificationOutputs:
-        """Return the outputs after a run that tested the `chosen` nodes, with its new evidence."""
+        """Return the certification's outputs with the new evidence of a run over `chosen` nodes."""
         request, machines_now = self.request, self.list_machines()
         ended_at = run.ended_at or format_moment(self.get_time())
         # A machine that was exchanged meanwhile is not the one that was tested.

@@ -173,7 +173,7 @@ def find_repaired_nodes(
 def drop_evidence_of_repaired(
     outputs: CertificationOutputs, repairs: Sequence[NodeRepair]
 ) -> CertificationOutputs:
-    """Return the outputs without the evidence that the repairs have made void."""
+    """Return the outputs without the evidence made void by repairs."""
     # A restarted node is the same machine: only its repair shows that the evidence is void.
     repaired = {*find_repaired_nodes(outputs.evidence, repairs)}
     evidence = [proof for proof in outputs.evidence if proof.node not in repaired]

@@ -347,7 +347,7 @@ class Listing(Generic[T]):
 
 
 def build_contradiction_error(error: NotFound, reason: str) -> Contradicted:
-    """Return the error for a 404 that another answer of the platform contradicts."""
+    """Return the error for a 404 contradicted by another answer of the platform."""
     return Contradicted(
         f"{error.message}; but {reason}: gpuform keeps the object in the state",
         method=error.method,
@@ -391,7 +391,7 @@ class PlanningLists:
         return answer
 
     def report_unchecked(self, client: object, context: ProviderContext, message: str) -> None:
-        """Report to the context what was not checked, and why.
+        """Report a skipped check of planning lists to the context, with the reason.
 
         In Pulumi's host, and without a resource, only the first report of each client is made.
         """

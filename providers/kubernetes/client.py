@@ -364,7 +364,7 @@ _create_client = lru_cache(maxsize=256)(KubernetesClient)
 
 
 def _complete_request(request: "httpx.Request", *, tls_server_name: str | None) -> "httpx.Request":
-    """Set the content type of a PATCH to merge patch, and the server's name for TLS; return it.
+    """Set a PATCH's content type to merge patch, and the server's name for TLS.
 
     Without a `tls_server_name` the certificate has to be for the host of the URL.
     """

@@ -371,7 +371,7 @@ def _to_scheduled_node(node: KubernetesObject, pods: Sequence[KubernetesObject])
 
 
 def _to_running_job(pod: KubernetesObject) -> RunningJob:
-    """Return a pod as a job, named after its controller, or after itself without one."""
+    """Return a pod as a job, named after the controller if there is one, else after the pod."""
     name = _get_name(pod)
     owners = pod["metadata"].get("ownerReferences") or ()
     # The controller's name is what people submitted: the pod's name has a random suffix.

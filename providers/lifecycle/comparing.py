@@ -87,7 +87,7 @@ def was_interrupted(context: ProviderContext, object_id: str) -> bool:
 def find_begun_parts(
     kind: Traits, context: ProviderContext, object_id: str, old: Properties
 ) -> Sequence[str]:
-    """Return the names of nodes or other parts that an interrupted update may have created."""
+    """Return the names of nodes or other parts possibly created by an interrupted update."""
     if not kind.parts_field or not object_id:
         return ()
     stored = old.get(kind.parts_field) or ()
@@ -97,7 +97,7 @@ def find_begun_parts(
 def _create_recorded_change(
     path: str, action: Action, before: Any, after: Any, because: str
 ) -> FieldChange:
-    """Return a change that is written to the state alone, and not sent to the platform."""
+    """Return a change for the state alone, of which nothing is sent to the platform."""
     return FieldChange(path, action, before, after, because=because, state_only=True)
 
 

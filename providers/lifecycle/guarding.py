@@ -258,7 +258,7 @@ class ObjectGone(GpuformError):
 
 
 def raise_if_gone(kind: Traits, context: ProviderContext, object_id: str, reason: str) -> None:
-    """Raise ObjectGone if the platform no longer has the object that a request did not find.
+    """Raise ObjectGone if the platform no longer has an object, after a request got a 404.
 
     Without an answer to the second read the object may exist, and nothing is raised.
     """

@@ -153,7 +153,7 @@ class Intents:
         self._by_owner: dict[str, set[str]] = {}
 
     def record(self, intent: Intent) -> None:
-        """Store the record of a create, in place of an earlier one of the same create."""
+        """Store the record of a create, in place of an earlier record of the same create."""
         name = build_record_name(intent)
         # First the storage: what could not be stored must not look stored here.
         self.records.write(name, asdict(intent))

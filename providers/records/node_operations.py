@@ -39,7 +39,7 @@ class OperationRecords(Generic[Record]):
         return cls(intents.records)
 
     def find(self, *ids: str) -> Record | None:
-        """Return the record with these ids, or None.
+        """Return the record stored under `ids`, or None.
 
         Raises:
             GpuformError: the record is damaged.
@@ -59,12 +59,12 @@ class OperationRecords(Generic[Record]):
         return [record for record in records if record is not None]
 
     def record(self, record: Record) -> None:
-        """Store a record, in place of an earlier one with the same ids."""
+        """Store a record, in place of an earlier record with equal ids."""
         fields = asdict(cast("Any", record))
         self._records.write(self._build_name([fields[name] for name in self.id_fields]), fields)
 
     def forget(self, *ids: str) -> None:
-        """Delete the record with these ids, if any; with the first id alone, all of its records."""
+        """Delete the record under `ids`, if any; under the first id of two, all of its records."""
         is_complete = len(ids) == len(self.id_fields)
         self._records.delete(*([self._build_name(ids)] if is_complete else self._list_names(*ids)))
 
@@ -74,7 +74,7 @@ class OperationRecords(Generic[Record]):
         return [name for name in self._records.names() if name.startswith(start)]
 
     def _build_name(self, ids: Iterable[str]) -> str:
-        """Return the name of the record with these ids, or the beginning that such names share."""
+        """Return the name of the record for the ids, or the common prefix for fewer ids."""
         return self.prefix + "-".join(map(compute_digest, ids))
 
 

@@ -309,7 +309,7 @@ def _get_owner_label(node: SlurmNode) -> str | None:
 
 
 def _get_previous_reason(node: SlurmNode) -> str | None:
-    """Return the node's reason before `cordon`, or None without such a reason or cordon."""
+    """Return the reason a node had in Slurm before `cordon`, or None."""
     match = _OWNED_REASON.fullmatch(node.reason)
     return match and match["before"]
 

@@ -81,7 +81,7 @@ class DrainRequests:
                 retry_on_conflict(partial(self._withdraw_once, pods[name], owner_label))
 
     def _request_once(self, listed_pod: KubernetesObject, owner_label: str) -> None:
-        """Annotate a pod, or raise Conflict if it has changed since the read."""
+        """Annotate a pod, or raise Conflict if the pod has changed since the read."""
         pod = self._client.get_object(self._get_path(listed_pod))
         # A request of somebody else keeps its meaning: a later uncordon must not withdraw it.
         if not _is_drain_requested(pod):
@@ -100,7 +100,7 @@ class DrainRequests:
             return
 
     def _annotate(self, pod: KubernetesObject, annotations: Mapping[str, Any]) -> None:
-        """Change annotations of a pod, or raise Conflict if it has changed since the read."""
+        """Change annotations of a pod; raise Conflict if the pod has changed since the read."""
         version = pod["metadata"]["resourceVersion"]
         self._client.patch_object(
             self._get_path(pod),

@@ -279,7 +279,7 @@ class TensorOneClient:
     def _send_change(
         self, method: str, path: str, body: Mapping[str, Any], retry: Retry = Retry.SAFE
     ) -> wire.Cluster:
-        """Send a change of a cluster, record its time in `writes`, and return the cluster."""
+        """Send a change of a cluster, record the time of the write, and return the cluster."""
         cluster = self._send_request(wire.ClusterAnswer, method, path, body=body, retry=retry).data
         # readings from before this moment are not believed any more
         self.writes.record(cluster.id, get_current_context().clock.now())

@@ -121,7 +121,7 @@ def projects() -> Sequence[ListedProject]:
 
 
 def _group_clusters(get_id: Callable[[Cluster], str | None]) -> Iterator[list[Cluster]]:
-    """Yield the clusters that share an id, sorted by this id; those without one are left out."""
+    """Yield the clusters with a common id, sorted by id; clusters without an id are left out."""
     clusters_by_id: dict[str, list[Cluster]] = {}
     for cluster in _list_clusters():
         if shared_id := get_id(cluster):

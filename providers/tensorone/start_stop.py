@@ -312,7 +312,7 @@ def evaluate_idleness(
 
 
 def describe_idle_stop(idleness: Idleness, now: float) -> str:
-    """Return the reason to record for a stop for idleness that is requested now."""
+    """Return the reason to record for a stop requested now because of idleness."""
     return f"{IDLENESS_CAUSE}, each GPU used {idleness.text} up to {format_moment(now)}"
 
 

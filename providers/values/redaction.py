@@ -116,7 +116,7 @@ class _Text(NamedTuple):
 
     @classmethod
     def from_original(cls, text: str) -> Self:
-        """Return a text in which each character's position is its own."""
+        """Return a text for redaction in which each character's position is its original one."""
         return cls(text, range(len(text) + 1))
 
 
@@ -209,7 +209,7 @@ class Redactor:
 
 @lru_cache(maxsize=64)
 def get_redactor(secrets: frozenset[str]) -> Redactor:
-    """Return the redactor of these secrets, with the memory of texts that it has found clean.
+    """Return the redactor of `secrets`, cached with the texts found clean.
 
     Every request of a platform has one of a few paths: each is searched once.
     """
