@@ -136,8 +136,8 @@ class _GpuCounter:
         self.counts[platform, type_, state] += gpus
 
 
-def collect_samples(facts: FleetFacts, now: Callable[[], float] = time.time) -> list[Sample]:
-    """Return the figures of a stack; `now` is the real time, in Unix seconds."""
+def collect_samples(facts: FleetFacts) -> list[Sample]:
+    """Return the figures of a stack."""
     stack = facts.stack
     identity = _build_identity(stack.project.name, stack.name, emulated=facts.emulated)
     own = [
@@ -168,7 +168,7 @@ def collect_samples(facts: FleetFacts, now: Callable[[], float] = time.time) -> 
     applied_at = _find_last_apply(stack)
     if applied_at is not None:
         # The history has real times, whatever clock the platforms have.
-        samples.append((APPLY_AGE, {}, max(0.0, now() - applied_at)))
+        samples.append((APPLY_AGE, {}, max(0.0, time.time() - applied_at)))
     if facts.drift is not None:
         samples.append((DRIFT, {}, float(facts.drift)))
     samples.append((READABLE, {}, 1.0))

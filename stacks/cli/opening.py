@@ -81,17 +81,17 @@ def lock_stack(session: Session, workspace: Workspace, name: str) -> Iterator[No
 
 
 @contextlib.contextmanager
-def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack]:
+def open_for_change(session: Session) -> Iterator[Stack]:
     """Yield the locked stack, with the changes of an interrupted run's journal.
 
-    The stack is `name`, else that of --stack, else the selected one. Nothing is saved at the end.
+    The stack is that of --stack, else the selected one. Nothing is saved at the end.
 
     Raises:
         EngineError: there is no such stack, or another command holds the lock.
         WrongPassphrase: nothing was changed.
     """
     workspace = find_workspace(session, runs_program=False)
-    name = workspace.resolve(name or session.stack)
+    name = workspace.resolve(session.stack)
     # Locked before the state is read: an edit must start from the latest one.
     with lock_stack(session, workspace, name):
         passphrase = create_passphrase_finder(workspace, session.screen.create_passphrase_prompt())

@@ -120,27 +120,21 @@ _STACK_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _IGNORED_FOLDERS: Final = frozenset({"node_modules", "venv", "__pycache__"})
 
 
-def read_workspace(
-    start: Path, environ: Mapping[str, str], stack: str | None = None
-) -> MultiStackWorkspace:
+def read_workspace(start: Path, environ: Mapping[str, str]) -> MultiStackWorkspace:
     """Read the stacks of the nearest stacks.yaml upwards, or else of all projects below `start`.
 
     Args:
         start: the folder where the search starts.
         environ: the environment, which may name the backend.
-        stack: selects only the stacks of this name.
 
     Raises:
-        MultiStackError: with every problem and its position, or if there is no stack.
+        MultiStackError: with every problem and its position.
     """
     problems = Diagnostics()
     workspace = find_workspace(start, environ, problems)
     if problems:
         raise MultiStackError(f"cannot load the stacks:\n{format_text(list(problems))}")
-    if stack is None:
-        return workspace
-    selected = {name: workspace.stacks[name] for name in select_by_name(workspace, stack)}
-    return MultiStackWorkspace(workspace.root, selected, workspace.file)
+    return workspace
 
 
 def select_by_name(workspace: MultiStackWorkspace, stack: str) -> list[str]:

@@ -123,7 +123,6 @@ class Execution:
     """A request to run a command; the websocket's handshake has not been answered yet."""
 
     cluster_id: str
-    pod: Object
     container: str
     command: Sequence[str]
     environ: WSGIEnvironment
@@ -323,7 +322,7 @@ class KubernetesApi(PlatformApi):
         if self._execute is None:
             raise StatusError(501, "this emulator runs no commands in pods")
         command = request.args.getlist("command")
-        self._execute(Execution(cluster_id, pod, container, command, request.environ))
+        self._execute(Execution(cluster_id, container, command, request.environ))
         request.environ[DROPPED] = True  # the websocket was the answer
         return Response(status=204)
 

@@ -17,6 +17,7 @@ from gpuform.stacks.multi_stack import (
     check_workspace,
     find_workspace,
     read_workspace,
+    select_by_name,
 )
 
 
@@ -73,10 +74,11 @@ def test_no_stack_anywhere(root: Path) -> None:
 def test_one_name_leaves_those_of_it(root: Path) -> None:
     write_project(root, "one", stacks=("dev", "prod"))
     write_project(root, "two", stacks=("prod",))
-    assert list(read_workspace(root, os.environ, "prod").stacks) == ["one/prod", "two/prod"]
-    assert list(read_workspace(root, os.environ, "one/dev").stacks) == ["one/dev"]
+    workspace = read_workspace(root, os.environ)
+    assert select_by_name(workspace, "prod") == ["one/prod", "two/prod"]
+    assert select_by_name(workspace, "one/dev") == ["one/dev"]
     with pytest.raises(MultiStackError, match="no project has a stack named 'none'"):
-        read_workspace(root, os.environ, "none")
+        select_by_name(workspace, "none")
 
 
 def test_the_files_own_folder_may_be_a_project(root: Path) -> None:
