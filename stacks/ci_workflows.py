@@ -17,6 +17,7 @@ from gpuform.stacks.ci_identities import (
     render_identities,
 )
 from gpuform.stacks.code_hosts.review_target import CodeHostName
+from gpuform.stacks.engine.ci_job import require_workflow_text
 
 _INDEX_VARIABLE: Final = "PIP_INDEX_URL"
 _READ_ONLY: Final = "_READ_ONLY"
@@ -58,7 +59,6 @@ _CREDENTIALS: Final = (
 _MAIN_FILES: Final[Mapping[CodeHostName, str]] = {
     host: next(iter(paths)) for host, paths in _TEMPLATES_BY_PATH.items()
 }
-_ALLOWED_TEXT: Final = re.compile(r"[A-Za-z0-9_./ -]+")
 
 
 def find_repository_root(folder: Path) -> Path:
@@ -259,11 +259,7 @@ def build_template_values(
     directory, stack, branch = repository.directory, settings.stack, settings.branch
     names = [("folder", directory), ("stack", stack), ("branch", branch)]
     for label, value in (*names, *(("path", path.replace("*", "")) for path in paths)):
-        if not _ALLOWED_TEXT.fullmatch(value):
-            raise EngineError(
-                f"the {label} {value!r} cannot be written into a workflow",
-                hint="use letters, digits, spaces, hyphens, underscores, dots and slashes",
-            )
+        require_workflow_text(label, value)
     if not _is_branch_name(branch):
         raise EngineError(
             f"the branch {branch!r} is no name that git takes for a branch",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuform.schemas.safe_text import iterate_json_parts
+from gpuform.schemas.safe_text import escape_invisible, iterate_json_parts
 from gpuform.stacks.cli.terminal.screen import Screen, write_parts
 
 if TYPE_CHECKING:
@@ -175,9 +175,13 @@ def _render_review(
 ) -> Iterable[str]:
     """Return the review in parts; each part but the last ends with a line break.
 
-    `form` is `text`, `json`, `html` or `markdown`; any other gives Markdown with folded sections.
-    With `to_file` text has no terminal colours.
+    `form` is `text`, `json`, `html` or `markdown`, or `stacks` or `changed-stacks` for their names;
+    any other gives Markdown with folded sections. With `to_file` text has no terminal colours.
     """
+    if form in {"stacks", "changed-stacks"}:
+        plans = (item.plan for item in review.stacks if form == "stacks" or item.command)
+        # A name in a plan that somebody has edited may have line breaks.
+        return [f"{escape_invisible(plan.project_stack)}\n" for plan in plans]
     if form == "text":
         from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
         from gpuform.stacks.review.plan_text import render_review  # noqa: PLC0415 - as above

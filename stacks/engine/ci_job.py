@@ -13,10 +13,22 @@ from string import Template
 from typing import Final
 
 from gpuform.providers.context import get_run_context
+from gpuform.schemas.errors import EngineError
 
 _OFF: Final = "PULUMI_DISABLE_CI_DETECTION"
 _SYSTEM_NAME: Final = "PULUMI_CI_SYSTEM"
 _PULL_REQUEST: Final = re.compile(r"refs/pull/(\d+)/")
+
+_WORKFLOW_TEXT: Final = re.compile(r"[A-Za-z0-9_./ -]+")
+
+
+def require_workflow_text(label: str, text: str) -> None:
+    """Raise EngineError unless YAML and shells of a workflow read the text as it is."""
+    if not _WORKFLOW_TEXT.fullmatch(text):
+        raise EngineError(
+            f"the {label} {text!r} cannot be written into a workflow",
+            hint="use letters, digits, spaces, hyphens, underscores, dots and slashes",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,8 +185,11 @@ def test_a_change_is_planned_and_applied_on_one_runner(project: GitLabProject) -
     assert pipeline.files["gpuform-plan"]["plan.json"] == plan_on_one_machine(pipeline)
 
     pipeline = project.start_push(merge(project, head))
-    applied = {"gpuform-apply-base": "success", "gpuform-apply-prod": "manual"}
-    assert pipeline.statuses == applied, project.output[-1]
+    assert pipeline.statuses == {
+        "gpuform-reviewed": "success",
+        "gpuform-apply-base": "success",
+        "gpuform-apply-prod": "manual",
+    }, project.output[-1]
     project.started.add("gpuform-apply-prod")
     assert pipeline.run() == "success", project.output[-1]
     expect_no_changes(project)

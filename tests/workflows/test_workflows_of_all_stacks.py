@@ -219,8 +219,11 @@ def test_an_environment_is_applied_after_those_that_its_stacks_name_in_after(roo
     jobs = yaml.safe_load(render(root, "github")[".github/workflows/gpuform.yml"])["jobs"]
     assert jobs["apply-prod"]["needs"] == ["reviewed", "apply-dev"]
     document = yaml.safe_load(render(root, "gitlab")[".gitlab-ci.yml"])
-    needs = [{"job": "gpuform-apply-dev", "optional": True}]
+    needs = [{"job": "gpuform-reviewed"}, {"job": "gpuform-apply-dev", "optional": True}]
     assert document["gpuform-apply-prod"]["needs"] == needs
+    assert document["gpuform-reviewed"]["artifacts"]["paths"] == ["infra/reviewed-digest"]
+    script = document["gpuform-apply-prod"]["script"][-1]
+    assert 'up --all --plan plan.json --digest "$(cat reviewed-digest)" ' in script
 
 
 READING = "import pulumi\npulumi.StackReference('organization/network/dev')\n"
@@ -233,7 +236,7 @@ def test_an_environment_whose_stacks_are_read_is_applied_before_also_without_cha
     (root / "infra/cluster/__main__.py").write_text(READING)
     jobs = yaml.safe_load(render(root, "github")[".github/workflows/gpuform.yml"])["jobs"]
     assert jobs["apply-prod"]["needs"] == ["reviewed", "apply-dev"]
-    script = jobs["reviewed"]["steps"][-1]["run"].partition("all > planned")[2]
+    script = jobs["reviewed"]["steps"][-1]["run"].partition("--format stacks > planned")[2]
     for changed, applied in {
         "cluster/prod": ["gpuform-dev=true", "gpuform-prod=true"],
         "network/dev": ["gpuform-dev=true"],
@@ -596,7 +599,7 @@ def test_the_waves_of_an_apply_become_outputs_of_their_environment(root: Path) -
     (root / "infra/cluster/__main__.py").write_text(READING_PROD)
     text = render(root, "github", runners=8)[".github/workflows/gpuform.yml"]
     script = yaml.safe_load(text)["jobs"]["reviewed"]["steps"][-1]["run"]
-    script = script.partition("all > planned")[2]
+    script = script.partition("--format stacks > planned")[2]
     (root / "changed").write_text("cluster/prod\n")
     (root / "planned").write_text("network/dev\nnetwork/prod\ncluster/prod\n")
     outputs = root / "outputs"
@@ -639,7 +642,7 @@ def test_the_waves_of_an_apply_become_outputs_of_their_environment(root: Path) -
     [
         ("github", None, ["plan", "reviewed"]),
         ("github", 8, ["plan", "reviewed"]),
-        ("gitlab", None, ["gpuform-plan", "gpuform-apply-dev", "gpuform-apply-prod"]),
+        ("gitlab", None, ["gpuform-plan", "gpuform-reviewed"]),
         ("gitlab", 8, ["gpuform-plan", "gpuform-reviewed", "gpuform-plan"]),
     ],
 )
@@ -653,18 +656,13 @@ def test_changes_of_a_stack_that_no_job_applies_fail_before_and_after_the_merge(
         if "unapplied=" in str(step)
     ]
     assert [name for name, _ in scripts] == jobs
-    stacks = [("dev", "up"), ("new", None), ("prod", "up")]
     for _, script in scripts:
         # From the names of the changed stacks on, until the end of the check.
-        before, _, after = script.partition("names=")[2].partition("\nfi\n")
-        check = f"names={before}\nfi\necho passed"
-        assert after == "" or "all > planned" in after
-        for new_command, passed in ((None, True), ("up", False)):
-            planned = [
-                {"project": "network", "stack": stack, "command": command or new_command}
-                for stack, command in stacks
-            ]
-            (root / "review.json").write_text(json.dumps({"stacks": planned}))
+        before = script.partition("gpuform review plan.json --format changed-stacks > changed\n")[2]
+        check = before.partition("\nfi\n")[0].removesuffix("\nfi") + "\nfi\necho passed"
+        for changed, passed in (("dev prod", True), ("dev new prod", False)):
+            names = [f"network/{stack}\n" for stack in changed.split()]
+            (root / "changed").write_text("".join(names))
             ran = subprocess.run(
                 ["bash", "-eo", "pipefail", "-c", check],
                 cwd=root,

@@ -73,9 +73,10 @@ def add_code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @add_format_flags(
-    FORMATS,
+    (*FORMATS, "stacks", "changed-stacks"),
     default="text",
-    help_text="github and gitlab: Markdown with folded sections; html: one self-contained page.",
+    help_text="github and gitlab: Markdown with folded sections; html: one self-contained page; "
+    "stacks and changed-stacks: a line PROJECT/STACK for each stack.",
 )
 @output_flag
 @click.option(

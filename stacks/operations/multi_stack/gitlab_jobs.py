@@ -14,11 +14,11 @@ import yaml
 
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.stacks_plan import PartSchedule, WavePart
+from gpuform.stacks.engine.ci_job import require_workflow_text
 from gpuform.stacks.operations.multi_stack.parts import SCHEDULE_FILE, PartFolder
 
 _WAVES_JOB: Final = "gpuform-waves"
 _JOB_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_FOLDER: Final = re.compile(r"[A-Za-z0-9_./ -]+")
 
 
 class GitLabJobsRefused(EngineError):
@@ -39,7 +39,7 @@ def render_gitlab_jobs(
         root: the root of the repository, below which GitLab finds the files of a job.
 
     Raises:
-        GitLabJobsRefused: a name has characters that YAML, a shell or GitLab would misread.
+        EngineError: a name has characters that YAML, a shell or GitLab would misread.
     """
     if not _JOB_NAME.fullmatch(job):
         raise GitLabJobsRefused(
@@ -114,13 +114,13 @@ def _build_files(
 
 
 def _get_path(path: Path, root: Path) -> str:
-    """Return a path below the root of the repository. Raises GitLabJobsRefused."""
+    """Return a path below the root of the repository. Raises EngineError."""
     resolved = path.resolve()
-    relative = resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else ""
-    if not _FOLDER.fullmatch(relative):
+    if not resolved.is_relative_to(root):
         raise GitLabJobsRefused(
-            f"{path} cannot be written into a pipeline of GitLab",
-            hint="use a folder for the parts inside of the repository, of letters, digits, "
-            "spaces, hyphens, underscores, dots and slashes",
+            f"{path} is outside of the repository {root}",
+            hint="use a folder for the parts inside of the repository",
         )
+    relative = resolved.relative_to(root).as_posix()
+    require_workflow_text("folder", relative)
     return relative

@@ -50,6 +50,13 @@ def test_review_of_several_plans_has_a_line_for_each(run: Run, saved_plan: Path)
     assert "    gpuform up --stack prod\n" in out
 
 
+def test_review_lists_the_stacks_of_plans_for_scripts(run: Run, saved_plan: Path) -> None:
+    plans = ("review", "prod.json", "idle.json", "--format")
+    assert run(*plans, "stacks").out == "demo/prod\ndemo/idle\n"
+    assert run(*plans, "changed-stacks").out == "demo/prod\n"
+    assert run("review", "idle.json", "--format", "changed-stacks").out == ""
+
+
 def test_review_reads_a_preview_from_stdin(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     preview = dev("preview", "--emulate", "--json")
     assert preview.code == 0, preview.err

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuform.schemas.errors import EngineError
 from gpuform.schemas.stacks_plan import PartSchedule, ScheduledStack, WavePart
 from gpuform.stacks.operations.multi_stack.gitlab_jobs import GitLabJobsRefused, render_gitlab_jobs
 from gpuform.stacks.operations.multi_stack.parts import PartFolder
@@ -105,5 +106,6 @@ def test_a_name_of_a_job_that_yaml_would_misread_is_refused(tmp_path: Path, job:
 @pytest.mark.parametrize("name", ["$(id)", "a*", "a\nb", "é", "..", "../other"])
 def test_a_folder_of_parts_that_gitlab_would_misread_is_refused(tmp_path: Path, name: str) -> None:
     root = tmp_path / "root"
-    with pytest.raises(GitLabJobsRefused, match="cannot be written into a pipeline of GitLab"):
+    problem = "outside of the repository" if ".." in name else "cannot be written into a workflow"
+    with pytest.raises(EngineError, match=problem):
         render(root, root / name)
