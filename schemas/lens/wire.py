@@ -44,7 +44,7 @@ def _read_count(value: object) -> int | None:
 
 
 def _read_text(value: object) -> str:
-    """Return a reported text; empty for other types."""
+    """Return a text reported by Lens; empty for values of other types."""
     return value if isinstance(value, str) else ""
 
 

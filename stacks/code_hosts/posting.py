@@ -250,7 +250,7 @@ class _CommentUpdate:
         )
 
     def _find_comments(self) -> Sequence[tuple[Comment, Stamp]]:
-        """Return the comments of this set of stacks, the oldest first."""
+        """Return the review comments of these stacks on the pull request, the oldest first."""
         stamped = [
             (comment, Stamp.parse(comment.body)) for comment in self._code_host.list_comments()
         ]

@@ -216,7 +216,7 @@ def _build_job(system: str, templates: Mapping[str, str], variables: Mapping[str
 
 
 def _fill_template(template: str, variables: Mapping[str, str]) -> str:
-    """Fill the template with variables; empty if one is missing."""
+    """Fill a template of a CI fact with variables; empty if a variable is missing."""
     try:
         return Template(template).substitute(variables)
     except KeyError:

@@ -385,7 +385,7 @@ def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> 
 
 
 def _is_measurable(change: ResourceChange) -> bool:
-    """Return True if the change removes capacity without a scheduler's report of the jobs."""
+    """Return True if the platform must measure the use: capacity is removed, its jobs unknown."""
     return change.leaving is None and is_capacity_removed(change)
 
 

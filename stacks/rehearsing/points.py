@@ -65,7 +65,7 @@ class Point:
 
     @property
     def is_creating(self) -> bool:
-        """Return True if the step creates or changes an object, and the request is not a delete."""
+        """Return True if the request may create or change an object: no delete."""
         return self.op not in _DELETING_OPS and self.method != "DELETE"
 
 

@@ -74,7 +74,7 @@ class Part:
 
     @property
     def without_detail(self) -> int:
-        """Count the items in brief form with more to show."""
+        """Count the review's items shown in brief though a longer form exists."""
         return sum(self.items[index].full is not None for index in self.in_brief)
 
 

@@ -154,7 +154,7 @@ class PoolNodes:
                 seconds = self._refresh_once()
 
     def _should_wait(self) -> bool:
-        """Return True if a refresh has to wait for nodes missing in the lists; see `refresh`."""
+        """Return True if a refresh must wait for pool nodes missing in the lists; see `refresh`."""
         if self._context.preview:
             return False
         is_needed = (

@@ -176,7 +176,7 @@ class ModuleMerger:
                 yield name, values[0]
 
     def _declare_inputs(self, group: Sequence[ModuleInstance], values: Value) -> list[ConfigEntry]:
-        """Return the inputs that a module uses, and keep only the arguments for them."""
+        """Return the inputs of a merged module, and keep only the arguments the module uses."""
         used = find_inputs(values)
         for instance in group:
             arguments = self.arguments[instance.prefix]

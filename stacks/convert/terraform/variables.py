@@ -71,7 +71,7 @@ class TerraformVariables:
         return ConfigReference(name, tuple(steps))
 
     def is_set(self, name: str) -> bool:
-        """Return True if the files declare the variable as a set.
+        """Return True if the Terraform files declare the variable as a set.
 
         Raises UnresolvedExpression if the files declare no such variable.
         """

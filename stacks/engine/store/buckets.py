@@ -167,7 +167,7 @@ class Objects:
         return f"{self._display_url}/{name}"
 
     def get_name(self, where: str) -> str | None:
-        """Return the name of the object at a URL, or None for another bucket's."""
+        """Return the name of the bucket's object at a URL, or None for a URL of another bucket."""
         prefix = f"{self._display_url}/"
         return where.removeprefix(prefix) if where.startswith(prefix) else None
 
@@ -451,7 +451,7 @@ def open_azure_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
 
 
 def _build_endpoint(address: Address, account: str) -> str:
-    """Return the URL of the account; emulators have the account in the path."""
+    """Return the URL of an Azure storage account; emulators have the account in the path."""
     local = address.get_bool("localemu")
     domain = address.get_text("domain") or (_EMULATOR[1] if local else "blob.core.windows.net")
     protocol = address.get_text("protocol") or ("http" if local else "https")

@@ -134,7 +134,7 @@ class LockFile:
 
     @property
     def _owner(self) -> str:
-        """Return user, machine and process id of the owner, for messages; `?` for unknown ones."""
+        """Return user, machine and process id of the lock's owner, for messages; `?` if unknown."""
         by = f" by {_ENGINE}" if self.is_gpuforms else ""
         return f"{self.user or '?'}@{self.host or '?'} (pid {self.pid or '?'}){by}"
 

@@ -302,7 +302,7 @@ def _make_folder(path: Path) -> None:
 def build_part_order(
     folder: PartFolder, names: Sequence[str], start: Path, environ: Mapping[str, str]
 ) -> tuple[StackOrder, list[str]]:
-    """Return the order of the named stacks and the stacks read by them, and the latter's names.
+    """Return the order of a part's stacks and the stacks read by them, and the latter's names.
 
     Only these stacks are read: the time of a part does not grow with the number of all stacks.
 
