@@ -274,9 +274,9 @@ class UsageMonitor:
         usage above `limit` (0 to 1) alone: by URN where the platform measures, else as lines of
         Lens about all other resources, and the reasons for unknown usage.
         """
-        self._ask_platforms([change for change in changes if _is_measurable(change)])
+        self._ask_platforms([change for change in changes if _needs_measurement(change)])
         usage_by_urn, unknown = {}, []
-        for change in filter(_is_measurable, changes):
+        for change in filter(_needs_measurement, changes):
             used = self._platform_answers[change.urn]
             if isinstance(used, str):
                 unknown.append(f"whether {change.name} is in use is unknown: {used}")
@@ -295,7 +295,7 @@ class UsageMonitor:
 
     def _list_unmeasured_names(self, changes: Sequence[ResourceChange]) -> list[str]:
         """List the names of resources whose platform measures no usage."""
-        measurable = filter(_is_measurable, changes)
+        measurable = filter(_needs_measurement, changes)
         return [
             change.name for change in measurable if self._platform_answers.get(change.urn) is None
         ]
@@ -346,7 +346,7 @@ def add_usage(plan: Plan, monitoring: UsageMonitor) -> Plan:
 
     Usage in Lens becomes notices, and unknown usage becomes unchecked items.
     """
-    if plan.operation == "refresh" or not any(map(_is_measurable, plan.changes)):
+    if plan.operation == "refresh" or not any(map(_needs_measurement, plan.changes)):
         return plan
     usage = monitoring.measure_usage(plan.changes)
     changes = [
@@ -384,8 +384,8 @@ def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> 
         yield f"{names} may also be in use by {len(using) - _MAX_NAMES_LISTED} more workloads"
 
 
-def _is_measurable(change: ResourceChange) -> bool:
-    """Return True if the platform must measure the use: capacity is removed, its jobs unknown."""
+def _needs_measurement(change: ResourceChange) -> bool:
+    """Return True if the usage must be measured: the change removes capacity with unknown jobs."""
     return change.leaving is None and is_capacity_removed(change)
 
 

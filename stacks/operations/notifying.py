@@ -111,7 +111,7 @@ def find_run_findings(result: RunResult, options: RunOptions, subject: ReportSub
 
 
 def _list_over(options: RunOptions) -> Mapping[NotifyEvent, str]:
-    """Return the events examined completely by a successful run."""
+    """Return the notification events which are over if absent after a run, by subject or ""."""
     is_partial = bool(options.target or options.exclude or options.repair_nodes)
     over: dict[NotifyEvent, str] = {NotifyEvent.FAILED: options.command}
     if is_partial:

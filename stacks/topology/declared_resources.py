@@ -342,7 +342,7 @@ class Resource:
         )
 
     def create_read(self) -> Read:
-        """Create the read of a declared id, and set id and inputs of the handle."""
+        """Create the declaration to read an object by id; set id and inputs of the handle."""
         id_ = self._serialize_id()
         self.handle.read_id = "" if id_ is None else id_
         self.handle.inputs = self._create_provider_inputs()

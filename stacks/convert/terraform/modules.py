@@ -152,7 +152,7 @@ class ModuleInstance:
         self.files.data_sources = list(map(self._rename_instance, self.files.data_sources))
 
     def _build_locals(self) -> Iterator[tuple[str, Any]]:
-        """Yield the root module's locals for the module's variables, locals and outputs."""
+        """Yield the root module's new locals for a module's variables, locals and outputs."""
         for block in self.blocks:
             name = ".".join(block.labels)
             if block.type == "variable":
