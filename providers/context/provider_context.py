@@ -42,6 +42,9 @@ _current: ContextVar["ProviderContext | None"] = ContextVar("gpuform_call", defa
 _before_change: ContextVar[Callable[[], None]] = ContextVar(
     "gpuform_before_change", default=lambda: None
 )
+_can_repeat_create: ContextVar[Callable[[], bool]] = ContextVar(
+    "gpuform_can_repeat_create", default=lambda: True
+)
 
 
 FOLDER: Final = Path(".gpuform", "records")
@@ -294,16 +297,24 @@ class ProviderContext:
         _before_change.get()()
 
     @contextmanager
-    def run_before_each_change(self, action: Callable[[], None]) -> Iterator[None]:
+    def run_before_each_change(
+        self, action: Callable[[], None], can_repeat: Callable[[], bool] = lambda: True
+    ) -> Iterator[None]:
         """Run `action` right before each changing request sent by this thread in the block.
 
-        The action of an enclosing block does not run meanwhile.
+        `can_repeat` decides whether a create may be sent again after a 429. The functions of an
+        enclosing block do not run meanwhile.
         """
-        token = _before_change.set(action)
+        token, repetition_token = _before_change.set(action), _can_repeat_create.set(can_repeat)
         try:
             yield
         finally:
+            _can_repeat_create.reset(repetition_token)
             _before_change.reset(token)
+
+    def can_repeat_create(self) -> bool:
+        """Return True if a create that was answered with 429 may be sent again."""
+        return _can_repeat_create.get()()
 
     def refuse_creation(self, sought: Target | None = None) -> None:
         """Raise NothingMade if the call may only search for the object `sought`; else do nothing.

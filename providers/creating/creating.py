@@ -8,7 +8,7 @@
    AdoptionQuestion.
 3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome
    search as in 1; if nothing appears, the intent stays for the next run, which searches once more.
-   After a 409, which may answer a repetition of our own request, search once.
+   After a 403, 409 or 429, which may answer a repetition of our own request, search once.
 4. Store the id in the intent before anybody waits. Where answers have only hints (SCP), the id
    counts when the platform shows the object under its name.
 
@@ -131,7 +131,8 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
             creating the name now.
         AdoptionQuestion: it is unknown whose object has the name.
         UnknownOutcome: nobody knows whether the object was created; the intent stays.
-        Conflict: the platform answered 409, and shows no new object; the intent stays.
+        ApiError: the platform refused, and shows no new object. After a 409 the intent stays, and
+            also after a 403 or 429 if the platform did not answer the search.
         NothingMade: the call only searches, and nothing was created.
         NotEnoughEvidence: the deadline passed while the object of an earlier attempt could still
             appear.
@@ -214,7 +215,8 @@ def _create_by_attempt(
     Raises:
         AdoptionQuestion: an object appeared, and nothing proves that it is ours.
         UnknownOutcome: nobody knows whether the object was created; the intent stays.
-        Conflict: the platform answered 409, and shows no new object; the intent stays.
+        ApiError: the platform answered 403, 409 or 429, and shows no new object; see
+            `_find_after_doubtful_refusal` for the intent.
         GpuformError: the platform refused; nothing was created.
     """
     target = creation.target
@@ -241,21 +243,21 @@ def _create_by_attempt(
         context.intents.forget(intent=earlier)  # of the other engine; its object was found now
     try:
         # A request that waits for its turn is sent much later than its record says.
-        with context.run_before_each_change(timed_intent.refresh_start):
+        with context.run_before_each_change(
+            timed_intent.refresh_start,
+            can_repeat=lambda: _is_without_trace(context, creation, timed_intent.intent),
+        ):
             object_id = attempt.send()
-    except Conflict as error:
-        if is_refusal(error):
-            context.intents.forget(intent=timed_intent.intent)
-            raise
-        # A 409 may answer a repetition of our own request, whose first copy made the object.
-        object_id = _find_after_conflict(context, creation, timed_intent.intent, error)
     except (ApiError, MissingCredentials, Unreachable, UnknownOutcome) as error:
         if is_refusal(error):
             context.intents.forget(intent=timed_intent.intent)
             raise
-        object_id = _find_after_unknown_outcome(
-            context, creation, timed_intent.intent, error.message
-        )
+        if isinstance(error, ApiError) and error.is_definite:
+            object_id = _find_after_doubtful_refusal(context, creation, timed_intent.intent, error)
+        else:
+            object_id = _find_after_unknown_outcome(
+                context, creation, timed_intent.intent, error.message
+            )
     else:
         # The id of the answer may be another object's: the platform has to show the object first.
         if creation.has_hints:
@@ -289,25 +291,44 @@ def _confirm_created(
     return object_id
 
 
-def _find_after_conflict(
-    context: ProviderContext, creation: Creation, intent: Intent, error: Conflict
-) -> str:
-    """Return the id of the object which a create made although the platform answered 409, and warn.
+def _is_without_trace(context: ProviderContext, creation: Creation, intent: Intent) -> bool:
+    """Return True if the platform lists no object that a create may have made.
 
-    Raises:
-        AdoptionQuestion: an object appeared, and nothing proves that it is ours.
-        Conflict: `error`, because nothing appeared or the list failed. The intent stays for the
-            next run. Only if nothing appeared after a documented lack of capacity, the intent is
-            deleted, so that the next attempt may follow.
+    False if the platform does not answer.
     """
     now, _ = context.get_platform_time(creation.clock_ahead())
     try:
         verdict = judge_candidates(context, intent, creation.list_candidates(), now)
-    # Without a list nobody knows: the 409 is reported, and the intent stays.
-    except TRANSIENT_ERRORS:
+    except (ApiError, *TRANSIENT_ERRORS):
+        return False
+    return verdict.ours is None and not verdict.doubtful
+
+
+def _find_after_doubtful_refusal(
+    context: ProviderContext, creation: Creation, intent: Intent, error: ApiError
+) -> str:
+    """Return the id of the object which a create made although the platform refused it, and warn.
+
+    `error` has one of the statuses in `ANSWERS_TO_REPETITIONS`.
+
+    Raises:
+        AdoptionQuestion: an object appeared, and nothing proves that it is ours.
+        ApiError: `error`, because nothing appeared or the list failed. The intent stays for the
+            next run if the list failed, and after a 409. Only if nothing appeared after a
+            documented lack of capacity, a 403 or a 429, the intent is deleted, so that the next
+            attempt may follow.
+    """
+    now, _ = context.get_platform_time(creation.clock_ahead())
+    try:
+        verdict = judge_candidates(context, intent, creation.list_candidates(), now)
+    # Without a list nobody knows: the refusal is reported, and the intent stays.
+    except (ApiError, *TRANSIENT_ERRORS):
         raise error from None
     own_object = verdict.ours
-    if own_object is not None and find_credible_time(own_object, intent, now) is not None:
+    # A 409 may be about a colleague's object of the same moment.
+    if own_object is not None and (
+        not isinstance(error, Conflict) or find_credible_time(own_object, intent, now) is not None
+    ):
         context.on_warning(
             f"the platform refused the create ({error.message}), but created {own_object.id}"
         )
@@ -316,8 +337,9 @@ def _find_after_conflict(
         raise build_adoption_question(
             intent, verdict.doubtful if own_object is None else [own_object]
         )
-    # A documented lack of capacity is definite: the next attempt may follow.
-    if isinstance(error, OutOfCapacity):
+    # A documented lack of capacity is definite: the next attempt may follow. A wrong key and too
+    # many requests are everyday answers: they leave nothing for the next run to look for.
+    if isinstance(error, OutOfCapacity) or not isinstance(error, Conflict):
         context.intents.forget(intent=intent)
     raise error
 

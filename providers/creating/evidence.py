@@ -41,6 +41,15 @@ ROUNDING_S = 1.0
 LARGEST_TIME_ERROR_S = 300.0
 """Seconds by which a platform's time may contradict our observations and still be believed."""
 
+ANSWERS_TO_REPETITIONS = frozenset({403, 409, 429})
+"""Refusals that prove nothing about a create.
+
+A proxy may repeat a request whose answer is late. Then the refusal is of the copy: the object of
+the first one exists already (409), there were too many requests (429), or a firewall stops it
+(403). All other refusals (400, 401, 402, 404, 422) judge what was sent, and the first copy was the
+same.
+"""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -288,9 +297,8 @@ def require_absence(
 def is_refusal(error: GpuformError) -> bool:
     """Return True if the error shows a refused create: nothing was made.
 
-    A 409 is no such proof: it can refuse the repetition of a request whose first copy, on its way
-    through proxies, made the object.
+    The answers in `ANSWERS_TO_REPETITIONS` prove nothing.
     """
     if isinstance(error, ApiError):
-        return error.is_definite and error.status != 409
+        return error.is_definite and error.status not in ANSWERS_TO_REPETITIONS
     return isinstance(error, MissingCredentials | Unreachable)

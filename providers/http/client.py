@@ -128,14 +128,15 @@ class ApiClient:
     |-----------------------------------------|-------------------------|---------------------|
     | could not connect                       | again                   | again               |
     | no answer: time-out, broken connection  | again                   | UnknownOutcome      |
-    | 429                                     | again                   | with Retry-After    |
+    | 429                                     | again                   | with Retry-After*   |
     | 502, 503, 504                           | again                   | ServerError         |
     | other 5xx                               | ServerError             | ServerError         |
     | other 4xx                               | its error               | its error           |
 
-    NEVER sends once. The pause is Retry-After (seconds or a date, at most `LONGEST_PAUSE`), else
-    full jitter under 0.5 s, 1 s, 2 s, ... up to `LONGEST_BACKOFF`. A pause goes through the
-    current call, so that it ends when the run is interrupted.
+    * Unless `can_repeat_create` of the context is False. NEVER sends once. The pause is Retry-After
+    (seconds or a date, at most `LONGEST_PAUSE`), else full jitter under 0.5 s, 1 s, 2 s, ... up to
+    `LONGEST_BACKOFF`. A pause goes through the current call, so that it ends when the run is
+    interrupted.
 
     `headers` gives the headers of a request when it is sent, credentials included; it may raise
     MissingCredentials. `sign` gets every request as it is about to be sent, at each attempt again,
@@ -409,8 +410,11 @@ class ApiClient:
             return True
         if isinstance(error, RateLimited):
             # A platform that names a time for the repetition has done nothing: then a create is
-            # repeated, too.
-            return retry is Retry.SAFE or error.retry_after is not None
+            # repeated, too. A proxy may repeat requests itself: then an earlier copy of the create
+            # may have had its effect.
+            return retry is Retry.SAFE or (
+                error.retry_after is not None and get_current_context().can_repeat_create()
+            )
         if retry is Retry.CREATE:
             return False
         if isinstance(error, ServerError):

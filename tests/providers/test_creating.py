@@ -26,6 +26,7 @@ from gpuform.providers.errors import (
     NameTaken,
     NothingMade,
     OutOfCapacity,
+    PermissionDenied,
     RateLimited,
     ServerError,
     UnknownOutcome,
@@ -674,10 +675,14 @@ class TestLateObjects:
         assert platform.sent == 1
 
 
-class TestConflicts:
-    """A 409 may answer a proxy's repetition of our own request."""
+class TestAnswersToRepetitions:
+    """A 403, 409 or 429 may answer a proxy's repetition of our own request."""
 
     CONFLICT = _build_refusal(Conflict, 409)
+
+    @pytest.fixture(params=[(PermissionDenied, 403), (RateLimited, 429)], ids=["403", "429"])
+    def everyday_refusal(self, request: pytest.FixtureRequest) -> ApiError:
+        return _build_refusal(*request.param)
 
     @pytest.mark.parametrize("kind", [Conflict, OutOfCapacity])
     def test_the_object_of_a_create_answered_with_409_is_found(
@@ -740,6 +745,61 @@ class TestConflicts:
         platform.answer = answer
         with pytest.raises(AdoptionQuestion, match=r"c1 .*; c2 "):
             platform.create()
+
+    @pytest.mark.parametrize("created_at", [0.0, None])
+    def test_the_object_of_an_everyday_refusal_is_found(
+        self, platform: Platform, everyday_refusal: ApiError, created_at: float | None
+    ) -> None:
+        def answer() -> None:
+            at = None if created_at is None else platform.call.clock.now()
+            platform.objects[:] = [Candidate("c1", at, reported_properties=SENT)]
+            raise everyday_refusal
+
+        platform.answer = answer
+        assert platform.create() == "c1"
+
+    def test_an_everyday_refusal_without_an_object_is_plain(
+        self, platform: Platform, intents: Intents, everyday_refusal: ApiError
+    ) -> None:
+        platform.answer_with(everyday_refusal, takes_effect=False)
+        began = platform.call.clock.now()
+        with pytest.raises(type(everyday_refusal)) as caught:
+            platform.create()
+        assert caught.value is everyday_refusal
+        assert (intents.list_all(), platform.call.clock.now()) == ([], began)
+
+    def test_an_everyday_refusal_without_a_list_is_checked_by_the_next_run(
+        self, platform: Platform, intents: Intents, everyday_refusal: ApiError
+    ) -> None:
+        def answer() -> None:
+            platform.listing = answer
+            raise everyday_refusal
+
+        platform.answer = answer
+        with pytest.raises(type(everyday_refusal)):
+            platform.create()
+        assert len(intents.list_all()) == 1
+        platform.listing = lambda: None
+        assert platform.create() == "c1"
+        assert platform.sent == 1
+
+    @pytest.mark.parametrize("takes_effect", [True, False])
+    def test_a_create_is_repeated_only_if_no_object_appeared(
+        self, platform: Platform, takes_effect: bool
+    ) -> None:
+        """After a 429 with Retry-After the client asks before it sends the create again."""
+        platform.takes_effect = takes_effect
+        asked: list[bool] = []
+
+        def answer() -> None:
+            asked.append(platform.call.can_repeat_create())
+            raise _build_refusal(RateLimited, 429)
+
+        platform.answer = answer
+        with suppress(RateLimited):
+            platform.create()
+        assert asked == [not takes_effect]
+        assert platform.call.can_repeat_create()
 
     def test_the_next_attempt_is_sent_only_if_no_object_appeared(self, platform: Platform) -> None:
         def full() -> str:

@@ -132,6 +132,18 @@ def test_a_create_with_retry_after_is_retried(
     assert _list_pauses(call) == [3.0]
 
 
+def test_a_create_with_retry_after_is_not_retried_if_it_may_have_had_its_effect(
+    send_request: Callable[..., Any], call: ProviderContext
+) -> None:
+    platform = Platform(TOO_MANY, 200)
+    with (
+        call.run_before_each_change(lambda: None, can_repeat=lambda: False),
+        pytest.raises(errors.RateLimited),
+    ):
+        send_request(platform, Retry.CREATE, "POST")
+    assert len(platform.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("step", "error"),
     [

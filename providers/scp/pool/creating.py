@@ -4,7 +4,7 @@
 refusal of one batch loses no other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
@@ -15,6 +15,7 @@ from gpuform.providers.errors import (
     GpuformError,
     MissingCredentials,
     NameTaken,
+    PermissionDenied,
     RateLimited,
     UnknownOutcome,
     Unreachable,
@@ -381,15 +382,33 @@ class PoolCreator:
         # nodes.
         timed_intent = self._ledger.record_create(names, present_ids, body)
         try:
-            with self._context.run_before_each_change(timed_intent.refresh_start):
+            with self._context.run_before_each_change(
+                timed_intent.refresh_start,
+                can_repeat=lambda: self._is_without_trace(names, present_ids),
+            ):
                 ids = self._client.create_nodes(body)
         except GpuformError as error:
-            if is_refusal(error):
+            # Like `create_once`: a 403 and a 429 count as refusals once the list shows no node.
+            is_everyday = isinstance(error, PermissionDenied | RateLimited)
+            if is_refusal(error) or (is_everyday and self._is_without_trace(names, present_ids)):
                 self._ledger.forget_create(timed_intent.intent)
             else:
                 self._ledger.remember_intent(timed_intent.intent)
             raise
         self._ledger.record_answer(timed_intent.intent, ids)
+
+    def _is_without_trace(self, names: Sequence[str], present_ids: Collection[str]) -> bool:
+        """Return True if SCP lists no node with one of the names, except those in `present_ids`.
+
+        False if SCP does not answer.
+        """
+        try:
+            listed_nodes = self._client.get_node_listing().read_all()
+        except (ApiError, UnknownOutcome, Unreachable):
+            return False
+        return not any(
+            node.gpu_node_name in names and node.id not in present_ids for node in listed_nodes
+        )
 
     def _record_taken_names(self, declared_nodes: Sequence[DeclaredNode]) -> None:
         """Record a refusal for each declared name of somebody else's node."""
