@@ -7,7 +7,7 @@ flags of states.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -126,23 +126,32 @@ def _parse_states(line: str) -> frozenset[str]:
     return frozenset(states)
 
 
+def _iterate_records(
+    output: str, field_count: int, id_pattern: re.Pattern[str]
+) -> Iterator[list[str]]:
+    """Yield the fields of each job in an output of squeue, the job's id first.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    unexpected, *records = output.split(_RECORD_START)
+    if unexpected:
+        raise ValueError(f"{unexpected[:80]!r} is not a job")
+    for record in records:
+        fields = record.removesuffix("\n").split("|", field_count - 1)
+        if len(fields) != field_count or not id_pattern.fullmatch(fields[0]):
+            raise ValueError(f"{record[:80]!r} is not a job")
+        yield fields
+
+
 def parse_jobs(output: str) -> dict[str, list[RunningJob]]:
     """Return the jobs in the output of LIST_JOBS_COMMAND, by the names of the jobs' nodes.
 
     Raises:
         ValueError: the text has another form.
     """
-    if not output:
-        return {}
-    unexpected, *records = output.split(_RECORD_START)
-    if unexpected:
-        raise ValueError(f"{unexpected[:80]!r} is not a job")
     jobs: dict[str, list[RunningJob]] = {}
-    for record in records:
-        fields = record.split("|", 3)
-        if len(fields) != 4 or not _JOB_ID.fullmatch(fields[0]):
-            raise ValueError(f"{record[:80]!r} is not a job")
-        job_id, hostlist, user, name = fields
+    for job_id, hostlist, user, name in _iterate_records(output, 4, _JOB_ID):
         job = RunningJob(id=job_id, name=" ".join(name.split()), user=user)
         for node in expand_hostlist(hostlist):
             jobs.setdefault(node, []).append(job)
@@ -300,18 +309,12 @@ def parse_batch_jobs(output: str, *, uid: int, job_names: Collection[str]) -> di
     Raises:
         ValueError: the text has another form.
     """
-    if not output:
-        return {}
-    unexpected, *records = output.split(_RECORD_START)
-    if unexpected:
-        raise ValueError(f"{unexpected[:80]!r} is not a job")
     jobs: dict[str, SlurmJob] = {}
-    for record in records:
-        fields = record.split("|", 6)
-        if len(fields) != 7 or not _ANY_ID.fullmatch(fields[0]) or not fields[1].isdecimal():
-            raise ValueError(f"{record[:80]!r} is not a job")
-        job_id, owner, state, allocated, requested, reason, name = fields
-        name = name.removesuffix("\n")
+    for job_id, owner, state, allocated, requested, reason, name in _iterate_records(
+        output, 7, _ANY_ID
+    ):
+        if not owner.isdecimal():
+            raise ValueError(f"{owner[:80]!r} is not the user of job {job_id}")
         # Other users may have jobs of the same name.
         if int(owner) != uid or name not in job_names or not job_id.isdecimal():
             continue
