@@ -154,7 +154,7 @@ def render_job_roles(
 
 
 def choose_label(repository: Repository, settings: WorkflowSettings, project: str) -> str:
-    """Return the label for workflows, unlike other projects' and stacks'; empty if none exist.
+    """Return the label to tell workflows from others in the repository; empty without others.
 
     `project` is the name of the project. A stack that has workflows keeps their label. A file that
     `gpuform new ci` has not written is no reason for a label: the command refuses to overwrite it.

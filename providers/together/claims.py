@@ -131,7 +131,7 @@ class ClusterClaims:
             return
 
     def list_pods_using(self, claim_id: KubernetesObjectId) -> list[str]:
-        """Return the names of the pods with a mount of the claim, without ended pods."""
+        """Return the names of the pods which mount the claim and have not ended."""
         pods = self._kubernetes.list_objects(
             f"{_CORE_API}/namespaces{build_path(claim_id.namespace)}/pods"
         )

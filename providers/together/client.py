@@ -155,7 +155,7 @@ class TogetherClient:
     def update_cluster(
         self, cluster_id: str, inputs: ClusterInputs, changes: Sequence[FieldChange]
     ) -> wire.Cluster:
-        """Send the fields of `inputs` named in `changes` and no others; the platform keeps those.
+        """Send only the fields of `inputs` named in `changes`; the platform keeps all others.
 
         Raises:
             OutOfCapacity: Together has no free GPUs for a larger cluster.

@@ -499,7 +499,7 @@ class ClusterRepairRun:
         return remediation.state not in ENDED
 
     def _request_repair(self, cluster: wire.Cluster, repair: NodeRepair) -> Remediation:
-        """Approve a proposed repair, or request a repair under an id safe from repetition.
+        """Approve a proposed repair, or request a repair under an id which prevents repetition.
 
         The evidence is sent along, cut to 500 characters. Returns the earlier remediation if the
         repair was approved or requested before.

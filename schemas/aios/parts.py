@@ -123,7 +123,7 @@ def add_totals(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_total_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem for each declared sum unlike the sum over the declared nodes.
+    """Yield a problem for each declared sum which differs from the sum over the declared nodes.
 
     Without declared nodes every declared sum is a problem. A sum that is unknown, as declared or
     over the nodes, is none.

@@ -200,7 +200,7 @@ def build_entries_request(
 
 
 def build_sums_request(record: wire.Cluster) -> UpdateRequest | None:
-    """Return an update for a record with sums unlike the sums of the entries; None if equal."""
+    """Return an update to set a record's sums to the sums over the entries; None if equal."""
     body = _build_sum_changes(record, map(entry_to_declared, record.nodes.node_data))
     return UpdateRequest(body) if body else None
 

@@ -20,7 +20,7 @@ Values = Mapping[str, Any]
 
 
 def find_cluster_problems(values: Values) -> Iterator[Problem]:
-    """Yield the problems between a cluster's inputs: a region unlike the volume's, for example."""
+    """Yield the problems between a cluster's inputs, such as a region other than the volume's."""
     return chain(
         _find_driver_problems(values),
         _find_reservation_problems(values),

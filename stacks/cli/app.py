@@ -300,7 +300,7 @@ def _accept_values_of_flags(command: click.Command) -> None:
 
 
 def _expand_flag(names: Collection[str], word: str) -> str:
-    """Return `word` as the flag of `names` with an equal meaning in other tools: -json, -h."""
+    """Return the flag of `names` for which `word` stands in other tools, such as -json."""
     flag, equals, value = word.partition("=")
     if flag in {"-auto-approve", "--auto-approve"} and "--yes" in names:
         return f"--yes{equals}{value}"

@@ -348,7 +348,7 @@ TRIED: Final = ("3.270.0", "3.271.0", "3.272.0")
 
 
 def find_inactive_patches() -> list[Patch]:
-    """Return the patches not written for the installed SDK."""
+    """Return the patches which were not written for the installed SDK."""
     return [patch for patch in PATCHES if not patch.knows_sdk()]
 
 

@@ -357,7 +357,7 @@ class HazardInjector:
 def find_credit_loss(
     server: Server, before: FleetState, recorder: FleetRecorder
 ) -> dict[Owner, int]:
-    """Exhaust the credit now, and return the number of GPUs stopped thereby, by owner."""
+    """Exhaust the credit now, and return the number of GPUs which stop, by owner."""
     _set_credit(server, is_exhausted=True)
     after = recorder.read(server.clock.now())
     return {

@@ -186,7 +186,7 @@ class PlanPlayer:
         return self._complete_plan(played, recorder, lambda: None, 0.0)
 
     def take_kill_snapshots(self, numbers: Sequence[int], recorder: FleetRecorder) -> KillSnapshots:
-        """Play the plan undisturbed, and return the leftovers of a kill at each of the requests.
+        """Play the plan undisturbed, and return the snapshot a kill leaves at each request.
 
         A kill leaves the emulator, the state on disk, and the fleet's samples until then. The keys
         are the request's number with `before` or `after` its effect.

@@ -419,7 +419,7 @@ class ShareRehearsal:
         return find_unknown_objects(list_objects(self.server), known_ids)
 
     def _take_kill_snapshots(self, plays: Sequence[tuple[int, HazardPlay]]) -> KillSnapshots:
-        """Return the leftovers of kills at the requests of the plays."""
+        """Return the snapshots which kills leave at the requests of the plays."""
         numbers = {
             play.point.number
             for _, play in plays

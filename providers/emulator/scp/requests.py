@@ -269,7 +269,7 @@ def _find_server_problems(body: CreateGpuNodes) -> Iterator[ScpMessage]:
 def _find_zone_problems(body: CreateGpuNodes) -> Iterator[ScpMessage]:
     """Yield a problem for each server of a create without a zone, or outside of its pool's zone.
 
-    The second check is gpuform's own: the platform's answer is not documented.
+    The second check is the emulator's own: the platform's answer is not documented.
     """
     pool = POOLS.get(body.cluster_fabric_details.node_pool_id)
     for server in body.server_details:

@@ -45,10 +45,7 @@ class SshAccessApi(PlatformApi):
         return answer_json({"status": status, "message": message}, status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
-        """Return no objects for orphan searches: a sign-in costs nothing.
-
-        nobody pays for a sign-in.
-        """
+        """Return no objects for orphan searches: a sign-in costs nothing."""
         return {}
 
     def _list_routes(self) -> RouteTable:

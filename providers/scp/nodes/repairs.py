@@ -446,7 +446,7 @@ class PoolRepairs:
         return "" if replacement.node.state in FAILED_NODE_STATES else "is no longer broken"
 
     def _record_request(self, repair: NodeRepair) -> str:
-        """Record a requested repair; return why an interrupted run has made the repair needless.
+        """Record a requested repair; return the reason to skip one done by an interrupted run.
 
         Only a repair recorded within `RERUN_WINDOW_S` counts as done. Empty if the repair is still
         to be done.

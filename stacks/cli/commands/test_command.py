@@ -177,7 +177,7 @@ def _is_continued_in_virtualenv(cases: Sequence["Case"]) -> bool:
 
 
 def _print_cases(session: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
-    """Print the names of the cases without a run."""
+    """Print the names of the cases, without running any case."""
     if as_json:
         rows = [
             {"name": case.address, "file": str(case.file), "description": case.inputs.description}

@@ -244,7 +244,7 @@ def _strip_reference(prefix: str, reference: Value) -> Value:
 
 
 def name_input(entry: str, member: str, instance: ModuleInstance) -> str:
-    """Return a new input's name for a member of an entry, unlike each variable of the module."""
+    """Return the name of a new input for a member of an entry; no variable has the name."""
     name = f"{entry}_{member}".replace("-", "_")
     while name in instance.find_blocks("variable"):
         name += "_value"

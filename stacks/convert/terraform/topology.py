@@ -267,10 +267,7 @@ class TerraformConverter:
         )
 
     def _convert_fabric(self, move: PoolMove) -> Value:
-        """Return the fabric's name for a moved pool: a reference to another pool, or a text.
-
-        a reference to another pool, or a text.
-        """
+        """Return the fabric's name for a moved pool: a reference to another pool, or a text."""
         block = next(
             block
             for block in self.files.find_blocks("resource")

@@ -366,7 +366,7 @@ def _is_remote() -> bool:
 
 
 def _explain_unsupported_options(args: pulumi.ResourceTransformationArgs) -> str:
-    """Name the options in use without support by the engine (`uses hooks`); empty for none."""
+    """Name the used options which the engine does not support (`uses hooks`); or empty."""
     used = [name for name in _OPTIONS if getattr(args.opts, name, None)]
     if args.opts.hooks is not None and any(vars(args.opts.hooks).values()):
         used.append("hooks")

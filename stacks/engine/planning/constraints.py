@@ -246,7 +246,7 @@ class PlanConstraint:
             raise _build_exceeded_error("; ".join(messages))
 
     def _find_unplanned_effects(self, urn: str, effects: Collection[str]) -> Iterator[str]:
-        """Yield a message for each effect on the resource without permission by the saved plan.
+        """Yield a message for each effect on the resource which the saved plan does not allow.
 
         A planned "replace" also allows "update", and a planned "delete" also allows "forget".
         """

@@ -93,7 +93,7 @@ class GoogleKey:
         return self._post("encrypt", "ciphertext", plaintext=_encode_base64(plaintext))
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """Decrypt a ciphertext by the key service. Raises SecretsError. Raises SecretsError."""
+        """Decrypt a ciphertext by the key service. Raises SecretsError."""
         return self._post("decrypt", "plaintext", ciphertext=_encode_base64(ciphertext))
 
     def _post(self, action: str, name: str, **fields: str) -> bytes:

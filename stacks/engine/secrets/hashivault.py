@@ -65,7 +65,7 @@ class VaultKey:
         return self._call_transit("encrypt", "ciphertext", method, plaintext=encoded).encode()
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """Decrypt a ciphertext by the key service. Raises SecretsError. Raises SecretsError."""
+        """Decrypt a ciphertext by the key service. Raises SecretsError."""
         method = self._client.secrets.transit.decrypt_data
         encrypted_text = ciphertext.decode(errors="replace")
         return base64.b64decode(

@@ -176,7 +176,7 @@ def get_state_crypter(
 
 
 def _build_unusable_error(provider: str) -> SecretsError:
-    """Build the error for a secrets provider without support in gpuform."""
+    """Build the error for a secrets provider which gpuform does not support."""
     return SecretsError(
         f"gpuform does not support the secrets provider {provider!r}; it supports passphrase, "
         "awskms://, azurekeyvault://, gcpkms:// and hashivault://",

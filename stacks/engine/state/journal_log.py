@@ -109,7 +109,7 @@ class FileLog:
             ) from error
 
     def append(self, data: bytes) -> None:
-        """Append journal lines and sync the file to disk. Raises JournalError. Raises JournalError.
+        """Append journal lines and sync the file to disk. Raises JournalError.
 
         The first lines replace the file of an earlier run, whose changes are in the checkpoint by
         now.

@@ -157,10 +157,7 @@ def log_out(url: str, environ: Mapping[str, str]) -> bool:
 
 
 def log_out_of_all(environ: Mapping[str, str]) -> None:
-    """Remove the access tokens of all backends from Pulumi's credentials.
-
-    Raises EngineError. Raises EngineError.
-    """
+    """Remove the access tokens of all backends from Pulumi's credentials. Raises EngineError."""
     _write_credentials(_get_credentials_path(environ), {})
 
 

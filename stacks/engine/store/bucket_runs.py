@@ -295,7 +295,7 @@ class UnsavedFile:
     def append(self, run: str, number: int, lines: bytes) -> None:
         """Append a journal segment and sync the file to this machine's disk.
 
-        Raises JournalError. Raises JournalError.
+        Raises JournalError.
         """
         document = {"journal": self.journal, "run": run, "number": number, "lines": lines.decode()}
         try:
