@@ -358,9 +358,9 @@ def _list_node_events(cluster: wire.Cluster) -> list[NodeEventOutputs]:
 def build_node_event_notices(
     old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> Iterator[Notice]:
-    """Yield a notice for each event of a node missing in the old outputs.
+    """Yield a notice for each node event which the old outputs lack.
 
-    They explain a number of nodes that has changed. Old outputs of earlier versions have no events:
+    These events explain a number of nodes that has changed. Old outputs of earlier versions have no events:
     then nothing is new.
     """
     old_events, events = old_outputs.get("node_events"), outputs.get("node_events")

@@ -202,7 +202,7 @@ def _is_consistent(declared: Any, computed: Any) -> bool:
 
 
 def _sum_known(values: Iterable[Any]) -> Any:
-    """Return the sum of the numbers, without None; UNKNOWN if a number is unknown."""
+    """Return the sum of the numbers, ignoring None; UNKNOWN if a number is unknown."""
     present_values = [value for value in values if value is not None]
     return UNKNOWN if contains_unknown(present_values) else sum(present_values)
 

@@ -160,7 +160,7 @@ def _find_price_currency(path: Path) -> tuple[str, str] | None:
 
 
 def _build_gates(root: MappingNode, values: Mapping[str, Any]) -> list[Gate]:
-    """Build the gates of a checked file, each with any waiver."""
+    """Build the gates of a checked file, each with its waiver, if any."""
     waivers = {
         waiver["gate"]: Waiver(**{name: waiver[name] for name in ("until", "by", "reason")})
         for waiver in values.get("waive") or ()

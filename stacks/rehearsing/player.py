@@ -279,7 +279,7 @@ class PlanPlayer:
         end_hazard: Callable[[], None],
         outage_s: float,
     ) -> PlayedRun:
-        """Run the operation again until the plan is empty, and return `played` with these runs.
+        """Run the operation until the plan is empty; return `played` with the repetitions added.
 
         Nothing is run if the plan is empty already. A resource of which nothing works is replaced
         if the command alone does not complete it.

@@ -59,7 +59,7 @@ def _get_single_value(address: KeyUrl, name: str) -> str:
 
 
 def _create_client(address: KeyUrl, environ: Mapping[str, str]) -> Any:
-    """Create the client; with the parameter `role` under the role, by a request to AWS."""
+    """Create the client of AWS KMS, after assuming the URL's `role`, if any, by a request."""
     session = botocore.session.Session(profile=address.get_text("profile"))
     region = address.get_text("region") or environ.get("AWS_REGION")
     config = botocore.config.Config(

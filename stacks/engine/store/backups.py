@@ -99,7 +99,7 @@ def read_sealed(
 def _find_sealed(
     backend: Backend, project: str, stack: str, log: ReadableLog | None = None
 ) -> SealedState | None:
-    """Read the state of a stack in the way of `read_sealed`, or return None without a stack."""
+    """Read the state of a stack like `read_sealed`; return None for a missing stack."""
     data = backend.read(project, stack)
     if data is None:
         return None
