@@ -360,8 +360,8 @@ def build_node_event_notices(
 ) -> Iterator[Notice]:
     """Yield a notice for each node event which the old outputs lack.
 
-    These events explain a number of nodes that has changed. Old outputs of earlier versions have no events:
-    then nothing is new.
+    These events explain a number of nodes that has changed. Old outputs of earlier versions have
+    no events: then nothing is new.
     """
     old_events, events = old_outputs.get("node_events"), outputs.get("node_events")
     if not isinstance(old_events, list) or not isinstance(events, list):
