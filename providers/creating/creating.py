@@ -48,7 +48,14 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.records import CREATE_ANEW, PROPAGATION_TIME_S, Intent, Target
+from gpuform.providers.records import (
+    CREATE_ANEW,
+    PROPAGATION_TIME_S,
+    Intent,
+    Target,
+    list_owner_urns,
+    to_dynamic_urn,
+)
 
 SEARCH_INTERVAL_S = 5.0
 """Seconds between searches for what a request may have created."""
@@ -157,7 +164,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     ignored = {context.replaced_id, *_find_acknowledged_ids(context, earlier, first_listing[0])}
     conflicting_objects = creation.find_conflicting_objects(first_listing[0], ignored)
     if conflicting_objects:
-        raise _build_conflict_error(target, earlier, conflicting_objects)
+        raise _build_conflict_error(context, target, earlier, conflicting_objects)
     creation.check_before_request()
     _warn_of_renamed_attempts(context, target)
 
@@ -180,7 +187,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
 
 
 def _build_conflict_error(
-    target: Target, earlier: Intent | None, taken: Sequence[Candidate]
+    context: ProviderContext, target: Target, earlier: Intent | None, taken: Sequence[Candidate]
 ) -> GpuformError:
     """Return the error for a create whose name objects on the platform already have.
 
@@ -188,7 +195,9 @@ def _build_conflict_error(
     """
     earlier_ids = earlier.present_ids if earlier is not None else ()
     if earlier is None or all(candidate.id in earlier_ids for candidate in taken):
-        return build_name_taken_error(target, taken)
+        return _build_own_name_error(context, target, taken) or build_name_taken_error(
+            target, taken
+        )
     return build_adoption_question(earlier, taken)
 
 
@@ -486,6 +495,29 @@ def _search_once(
         return None, ()
     verdict = judge_candidates(context, intent, creation.list_candidates(), now)
     return verdict.ours.id if verdict.ours is not None else None, verdict.doubtful
+
+
+def _build_own_name_error(
+    context: ProviderContext, target: Target, taken: Sequence[Candidate]
+) -> NameTaken | None:
+    """Return the error if another resource of the stack has one of the objects, else None.
+
+    Its advice is not to import: the stack would delete the imported object under the old name.
+    """
+    if context.urn is None:
+        return None
+    for candidate in taken:
+        owner_urns = {*list_owner_urns(context.intents, context.urn, candidate.id)}
+        for owner_urn in sorted(owner_urns - {to_dynamic_urn(context.urn)}):
+            owner_name = owner_urn.rpartition("::")[2]
+            return NameTaken(
+                f"{target.platform} already has a {target.kind} named {target.name!r} "
+                f"({candidate.id}): it is the object of {owner_name!r} in this stack",
+                hint=f"if {owner_name!r} was renamed, declare its earlier name as an alias (in "
+                f"Python opts=pulumi.ResourceOptions(aliases=[pulumi.Alias(name={owner_name!r})]));"
+                " otherwise give the new object another name",
+            )
+    return None
 
 
 def build_name_taken_error(target: Target, existing_objects: Sequence[Candidate]) -> NameTaken:

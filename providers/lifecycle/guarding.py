@@ -20,7 +20,13 @@ from gpuform.providers.lifecycle.comparing import apply_running_hours, extract_i
 from gpuform.providers.lifecycle.traits import Properties, Traits, extract_outputs
 from gpuform.providers.operations import ForeignObjectLookup, Observed
 from gpuform.providers.permissions import Permission
-from gpuform.providers.records import PROPAGATION_TIME_S, refuse_incomplete_destroy
+from gpuform.providers.records import (
+    PROPAGATION_TIME_S,
+    is_pulumi_destroy,
+    list_owner_urns,
+    refuse_incomplete_destroy,
+    to_dynamic_urn,
+)
 from gpuform.schemas.changes import find_refused_changes
 
 RECHECK_INTERVAL_S = 20.0
@@ -214,6 +220,29 @@ def refuse_interrupted_creates(context: ProviderContext) -> None:
     refusal = _decided[0]
     if refusal is not None:
         raise GpuformError(refusal.message, hint=refusal.hint)
+
+
+def refuse_shared_object(kind: Traits, context: ProviderContext, object_id: str) -> None:
+    """Raise GpuformError if another resource of the stack has the object that Pulumi deletes.
+
+    A program that imports its own object under a new name makes Pulumi import the object, and then
+    delete it as that of the old name. gpuform's engine refuses such an import. A `pulumi destroy`
+    is meant for both names. Kinds that create no object share objects by design.
+    """
+    if not context.is_pulumi_host or context.urn is None or kind.creates_no_object or kind.is_bound:
+        return
+    owner_urns = set(list_owner_urns(context.intents, context.urn, object_id))
+    own_urn = to_dynamic_urn(context.urn)
+    other_urns = sorted(owner_urns - {own_urn})
+    # Without its own URN the state is older than an alias.
+    if own_urn not in owner_urns or not other_urns or is_pulumi_destroy():
+        return
+    other_name = other_urns[0].rpartition("::")[2]
+    raise GpuformError(
+        f"{object_id} was not deleted: it is also the object of {other_name!r} in this stack",
+        hint=f"to keep the object as {other_name!r}, run `pulumi state delete '{context.urn}'`. "
+        "If the resource was renamed, declare an alias with the earlier name instead of an import",
+    )
 
 
 def refuse_other_interrupted_creates(context: ProviderContext) -> None:

@@ -30,6 +30,7 @@ from gpuform.providers.lifecycle.guarding import (
     refuse_impossible,
     refuse_interrupted_creates,
     refuse_other_interrupted_creates,
+    refuse_shared_object,
     require_change_permission,
     require_deletion_permission,
     wait_and_build_outputs,
@@ -287,6 +288,7 @@ class Lifecycle(PlannedKind, Generic[In, Out]):
                 context.run, self, context.stored_properties, "the run would delete it"
             )
             refuse_interrupted_creates(context)
+            refuse_shared_object(self, context, _id)
             context.start_deadline(self.timeouts.delete)
             if not self.is_bound:
                 check_before_deletion(self, context, _id, known_inputs)

@@ -11,6 +11,8 @@ from gpuform.providers.records.intents import (
     build_record_name,
     describe_leftover,
     find_leftover_intents,
+    is_pulumi_destroy,
+    list_owner_urns,
     refuse_incomplete_destroy,
     to_dynamic_urn,
 )
@@ -72,6 +74,8 @@ __all__ = [
     "compute_digest",
     "describe_leftover",
     "find_leftover_intents",
+    "is_pulumi_destroy",
+    "list_owner_urns",
     "parse_record",
     "read_record",
     "refuse_incomplete_destroy",

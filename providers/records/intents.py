@@ -413,7 +413,7 @@ def refuse_incomplete_destroy(intents: Intents, *, creates_anew: bool = False) -
         if stored_resources is not None
         else []
     )
-    if leftover_intents and is_destroy_command(_find_cli_arguments()):
+    if leftover_intents and is_pulumi_destroy():
         raise GpuformError(
             "\n".join(
                 f"{describe_leftover(intent)}: a destroy would not delete the object"
@@ -447,6 +447,27 @@ def find_leftover_intents(
         return bool(intent.made) and stored_ids.issuperset(intent.made)
 
     return [intent for intent in intents if not intent.outcome and not is_stored(intent)]
+
+
+def list_owner_urns(intents: Intents, urn: str, object_id: str) -> list[str]:
+    """Return the URNs in the stack's state that have the object of the id, in the dynamic form.
+
+    Only URNs of the same type as `urn`. Empty if the state cannot be read from here.
+    """
+
+    def get_type(dynamic_urn: str) -> str:
+        # `urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME`
+        return "".join(dynamic_urn.split("::")[2:3]).rpartition("$")[2]
+
+    own_type = get_type(to_dynamic_urn(urn))
+    stored_resources = intents.records.list_stored_objects() or ()
+    owner_urns = [to_dynamic_urn(owner) for owner, id_ in stored_resources if id_ == object_id]
+    return [owner for owner in owner_urns if get_type(owner) == own_type]
+
+
+def is_pulumi_destroy() -> bool:
+    """Return True if this process is part of a `pulumi destroy`."""
+    return is_destroy_command(_find_cli_arguments())
 
 
 def is_destroy_command(arguments: Sequence[str]) -> bool:

@@ -242,14 +242,17 @@ class BackendRecords:
     def list_stored_objects(self) -> StoredObjects | None:
         """Return URN and id of each object in the stack's checkpoint.
 
-        Objects that wait for a replacement are left out: they are deleted. The journal is not read.
+        Objects that wait for a replacement are left out: they are deleted. So are objects that the
+        program only reads. The journal is not read.
         """
         data = self._backend.read(self._project, self._stack)
         latest = load_checkpoint(data).latest if data else {}
         return [
             (str(resource.get("urn")), str(resource["id"]))
             for resource in latest.get("resources") or ()
-            if resource.get("id") and not resource.get("pendingReplacement")
+            if resource.get("id")
+            and not resource.get("pendingReplacement")
+            and not resource.get("external")
         ]
 
     def _write(self, change: Change) -> None:

@@ -11,9 +11,9 @@ from pulumi.dynamic import Config, ConfigureRequest
 from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.errors import GpuformError, UnknownOutcome
+from gpuform.providers.errors import GpuformError, NameTaken, UnknownOutcome
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.records import Intent
+from gpuform.providers.records import EphemeralRecords, Intent, Intents, StoredObjects
 from gpuform.providers.together import client as client_module
 from gpuform.providers.together.cluster import ClusterLifecycle, ClusterOperations
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
@@ -458,6 +458,68 @@ class TestNeverLost:
         with emulator.use_context_of("data"):
             volume.delete("c1", volume_inputs)
         assert emulator.intents.list_all() == [intent]
+
+
+class StateRecords(EphemeralRecords):
+    """Records of a stack whose state has these resources."""
+
+    def __init__(self, *stored: tuple[str, str]) -> None:
+        super().__init__()
+        self.stored = stored
+
+    def list_stored_objects(self) -> StoredObjects:
+        return self.stored
+
+
+class TestSharedObject:
+    """Pulumi imports an object of the program under a new name, then deletes the old name's."""
+
+    OLD = "urn:pulumi:dev::p::gpuform:together:SharedVolume::old"
+    NEW = "urn:pulumi:dev::p::parent:T$gpuform:together:SharedVolume::new"
+
+    @pytest.mark.parametrize(
+        ("stored_urns", "is_refused"),
+        [
+            ([OLD, NEW], True),
+            ([OLD.replace("gpuform:", "pulumi-python:dynamic/gpuform.", 1), NEW], True),
+            ([OLD], False),
+            ([NEW], False),  # an alias, which the state does not have yet
+            ([OLD, "urn:pulumi:dev::p::gpuform:together:Cluster::new"], False),
+        ],
+    )
+    def test_an_object_of_two_resources_is_not_deleted(
+        self,
+        volume: SharedVolumeLifecycle,
+        emulator: Any,
+        volume_inputs: Properties,
+        stored_urns: list[str],
+        is_refused: bool,
+    ) -> None:
+        with emulator.use_context_of("old"):
+            created = volume.create(volume_inputs)
+        stored = StateRecords(*((urn, created.id) for urn in stored_urns))
+        context = emulator.create_context("old", is_pulumi_host=True)
+        change_context(context, urn=self.OLD, intents=Intents(stored))
+        with use_context(context):
+            if is_refused:
+                with pytest.raises(GpuformError, match="is also the object of 'new'") as caught:
+                    volume.delete(created.id, _convert_to_state(created.outs))
+                assert f"pulumi state delete '{self.OLD}'" in str(caught.value)
+            else:
+                volume.delete(created.id, _convert_to_state(created.outs))
+        assert bool(emulator.list_objects("volumes")) is is_refused
+
+    def test_a_create_of_the_name_advises_an_alias_and_no_import(
+        self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
+    ) -> None:
+        with emulator.use_context_of("old"):
+            created = volume.create(volume_inputs)
+        context = emulator.create_context("new")
+        change_context(context, urn=self.NEW, intents=Intents(StateRecords((self.OLD, created.id))))
+        with use_context(context), pytest.raises(NameTaken, match="object of 'old'") as caught:
+            volume.create(volume_inputs)
+        assert "pulumi.Alias(name='old')" in str(caught.value)
+        assert "import" not in str(caught.value)
 
 
 class TestStockHost:

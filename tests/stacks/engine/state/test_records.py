@@ -203,6 +203,19 @@ def test_a_plugin_host_finds_the_records_by_the_backend_url(
     assert records_for_host("demo", "dev", tmp_path, elsewhere) is None
 
 
+def test_stored_objects_are_those_that_the_stack_manages(backend: Backend) -> None:
+    resources: list[dict[str, object]] = [
+        {"urn": "urn:managed", "id": "c1", "custom": True},
+        {"urn": "urn:read", "id": "c1", "custom": True, "external": True},
+        {"urn": "urn:replaced", "id": "c2", "custom": True, "pendingReplacement": True},
+        {"urn": "urn:component"},
+    ]
+    checkpoint = {"version": 3, "checkpoint": {"latest": {"resources": resources}}}
+    backend.write("demo", "dev", json.dumps(checkpoint).encode())
+    stored = BackendRecords(backend, "demo", "dev").list_stored_objects()
+    assert stored == [("urn:managed", "c1")]
+
+
 @pytest.mark.parametrize("runtime", ["python", "yaml", "go", "{name: nodejs, options: {}}"])
 def test_a_plugin_host_finds_the_backend_of_a_project_with_any_runtime(
     runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
