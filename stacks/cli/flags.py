@@ -70,6 +70,15 @@ def add_format_flags(
     return add_flags
 
 
+def file_option(
+    *names: str,
+    help: str,  # noqa: A002 - the name of click's argument
+) -> Callable[["Command"], "Command"]:
+    """Return the decorator of an option whose value is the path of a file."""
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option(*names, type=path, metavar="FILE", help=help)
+
+
 output_flag = click.option(
     "--output",
     "-o",

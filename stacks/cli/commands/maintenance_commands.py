@@ -20,6 +20,7 @@ from gpuform.stacks.cli.flags import (
     allow_flag,
     create_anew_flag,
     emulate_flag,
+    file_option,
     filter_flag,
     jobs_flag,
     lock_flag,
@@ -43,12 +44,7 @@ if TYPE_CHECKING:
 @click.command()
 @add_format_flags(FORMATS, default="text", help_text="The format, as in `gpuform review`.")
 @output_flag
-@click.option(
-    "--save-plan",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Also write the result to this file, for `gpuform review FILE`.",
-)
+@file_option("--save-plan", help="Also write the result to this file, for `gpuform review FILE`.")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if drift is found.")
 @click.option(
     "--target",
@@ -213,18 +209,11 @@ def expire(**flags: Any) -> int:
     is_flag=True,
     help="Only show what would be repaired; exits with 3 if anything would.",
 )
-@click.option(
+@file_option(
     "--save-plan",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="With --dry-run: write the plan to this file, for a review and for --plan.",
 )
-@click.option(
-    "--plan",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Do only what this plan contains.",
-)
+@file_option("--plan", help="Do only what this plan contains.")
 @click.option(
     "--allow",
     multiple=True,

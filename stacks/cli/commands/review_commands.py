@@ -16,7 +16,7 @@ from gpuform.stacks.cli.failures import (
     POLICY_VIOLATION,
     SUCCESS,
 )
-from gpuform.stacks.cli.flags import add_format_flags, output_flag, require_checks_flag
+from gpuform.stacks.cli.flags import add_format_flags, file_option, output_flag, require_checks_flag
 from gpuform.stacks.cli.session import (
     FORMATS,
     Session,
@@ -84,12 +84,7 @@ def add_code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Exit with 2 if a plan changes anything, and with 5 if a gate stops one.",
 )
-@click.option(
-    "--gates",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Evaluate the gates of this file, instead of those of the projects.",
-)
+@file_option("--gates", help="Evaluate the gates of this file, instead of those of the projects.")
 @click.option(
     "--gates-from",
     metavar="REF",

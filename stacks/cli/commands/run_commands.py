@@ -19,6 +19,7 @@ from gpuform.stacks.cli.flags import (
     allow_flag,
     create_anew_flag,
     emulate_flag,
+    file_option,
     filter_flag,
     jobs_flag,
     lock_flag,
@@ -98,10 +99,8 @@ _COMMON_FLAGS = (
     ),
     click.option("--config-path", is_flag=True, help="The keys of --config are paths: a.b[0]."),
     *display_flags,
-    click.option(
+    file_option(
         "--profile",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
         help="Write the durations (steps, provider calls, requests, waits) to this file, for a "
         "browser's trace viewer such as ui.perfetto.dev.",
     ),
@@ -172,16 +171,11 @@ _CONTINUE_ON_ERROR = click.option(
 _SKIP_PREVIEW = click.option("--skip-preview", "-f", is_flag=True, help="Skip the preview.")
 _CHANGE_FLAGS = (message_flag, lock_flag)
 _ADOPTION_FLAGS = (adopt_flag, create_anew_flag)
-_SAVE_PLAN = click.option(
-    "--save-plan",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Save the plan to this file, for `up --plan FILE`; secrets are masked.",
+_SAVE_PLAN = file_option(
+    "--save-plan", help="Save the plan to this file, for `up --plan FILE`; secrets are masked."
 )
-_SAVE_PLAN_ALONE = click.option(
+_SAVE_PLAN_ALONE = file_option(
     "--save-plan",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="Save the plan to this file, for --plan FILE, and change nothing; secrets are masked.",
 )
 _REMOVE = click.option(
@@ -215,10 +209,8 @@ _NO_MESSAGE = click.option(
 _PREVIEW_ONLY = click.option(
     *preview_only_names, is_flag=True, help="Only show a preview; change nothing."
 )
-_PLAN = click.option(
+_PLAN = file_option(
     "--plan",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="Make only the changes of this saved plan; refused if the state, configuration or "
     "program changed since.",
 )
@@ -233,10 +225,8 @@ _DIGEST = click.option(
     metavar="DIGEST",
     help="With --plan: apply the plan only if it has this digest, which its review shows.",
 )
-_CHECK_PLAN = click.option(
+_CHECK_PLAN = file_option(
     "--plan",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="Fail if `up --plan FILE` would be refused because the saved plan (of an update, "
     "destroy or refresh) is out of date.",
 )
@@ -420,10 +410,8 @@ _PARTS = click.option(
     help="With --waves, only these stacks, as for `preview --all`; --stack NAME chooses the stacks "
     "of this name.",
 )
-@click.option(
+@file_option(
     "--plan",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="With --waves, print the waves in which to apply this plan of `preview --all` or `join`, "
     "and write no file.",
 )
@@ -495,10 +483,8 @@ def plan_part(stacks: tuple[str, ...], parts: Path, *, waves: bool, **flags: Any
 
 @click.command()
 @_PARTS
-@click.option(
+@file_option(
     "--save-plan",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="Save the plan to this file, for `up --all --plan FILE`; secrets are masked.",
 )
 @_EXPECT_NO_CHANGES

@@ -16,6 +16,7 @@ from gpuform.stacks.cli.flags import (
     add_multi_stack_flags,
     emulate_flag,
     emulated_state_flag,
+    file_option,
     output_flag,
     reject_filter_without_all,
 )
@@ -39,10 +40,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Request the platforms now; the state does not change.",
 )
-@click.option(
+@file_option(
     "--prometheus",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="Also write the figures to this file, in the text format of Prometheus, for node "
     "exporter's textfile collector.",
 )
