@@ -130,7 +130,10 @@ class _LoggedRun:
         steps_by_urn: dict[str, list[LifeEvent]] = {}
         for step in steps:
             steps_by_urn.setdefault(step.urn, []).append(step)
-        unlogged_events = list(self._list_unseen_creates(steps))
+        unlogged_events = [
+            *self._list_unseen_creates(steps),
+            *self._list_unseen_deletions(steps),
+        ]
         for key in _list_keys(self.before, self.after):
             own_steps = steps_by_urn.get(key[0], [])
             event = self._build_difference_event(key, own_steps)
@@ -168,6 +171,22 @@ class _LoggedRun:
                 if self.collector.find_unsettled_runs(step.urn):
                     event = self.collector.build_event(key, self.run)
                     yield event.model_copy(update={"action": "created"})
+
+    def _list_unseen_deletions(self, steps: Sequence[LifeEvent]) -> Iterator[LifeEvent]:
+        """Yield the deletions by a killed run of objects that this run has created again.
+
+        The new object may have the id of the former one: then the states around it look alike.
+        """
+        present = {*self.before}
+        for step in steps:
+            key = step.urn, step.id
+            if step.action in _ENDS:
+                present.discard(key)
+            elif step.action == "created" and not step.node and key in present:
+                present.discard(key)
+                if self.collector.find_unsettled_runs(step.urn):
+                    event = self.collector.build_event(key, self.run)
+                    yield event.model_copy(update={"action": "deleted"})
 
     @property
     def _looks_at_all_resources(self) -> bool:

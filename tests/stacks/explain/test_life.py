@@ -136,6 +136,22 @@ def test_a_deletion_after_a_killed_run_may_have_been_begun_by_it() -> None:
     assert events[-1] == ("deleted", 4, (), "a", "")
 
 
+def test_a_killed_replacement_of_an_object_with_the_same_id_has_deleted_it() -> None:
+    created = build_run(1, build_object("a"), build_line("create"))
+    again = build_line("create-replacement")
+    runs = [created, build_killed_run(2), build_run(3, build_object("a"), again)]
+    assert list_events(runs) == [
+        ("created", 1, (), "a", ""),
+        ("deleted", 2, (), "a", ""),
+        ("created", 3, (), "a", ""),
+    ]
+    own = build_run(3, build_object("a"), build_line("delete-replaced"), again)
+    assert list_events([created, build_killed_run(2), own])[1:] == [
+        ("deleted", 3, (2,), "a", ""),
+        ("created", 3, (), "a", ""),
+    ]
+
+
 def test_a_failed_create_whose_object_exists_has_created_it() -> None:
     runs = [
         build_run(1, build_object("a", ["w1"]), build_line("create", "", "failed"), result="failed")
