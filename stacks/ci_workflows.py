@@ -418,11 +418,23 @@ def list_identity_items(settings: WorkflowSettings, environments: Sequence[str])
     identities = [name for name in _list_twins(settings.clouds) if name in _WRITING_IDENTITIES]
     folder = get_identity_folder(settings.code_host, settings.label)
     applying = ", ".join(environments)
+    trusting = []
+    if identities and settings.code_host == "gitlab":
+        trusting.append(
+            "the subject of a token of GitLab names a branch and no environment: the identities "
+            f"with {_READ_ONLY} trust every branch (ref:*), so whoever may push a branch can read "
+            "the states with them. Let only people push who may; with Google, a provider of its "
+            "own with the condition `assertion.environment == 'gpuform-plan' && "
+            "assertion.environment_protected == 'true'` trusts the protected environment alone"
+        )
     return [
-        f"{name}, of {applying}: an identity that may write the state, and trusts only these jobs; "
-        f"{name}{_READ_ONLY}: one that may only read the state and decrypt with its key. "
-        f"Their trust and rights: {folder}/{_CLOUD_BY_IDENTITY[name]}-*.json"
-        for name in identities
+        *trusting,
+        *(
+            f"{name}, of {applying}: an identity that may write the state, and trusts only these "
+            f"jobs; {name}{_READ_ONLY}: one that may only read the state and decrypt with its key. "
+            f"Their trust and rights: {folder}/{_CLOUD_BY_IDENTITY[name]}-*.json"
+            for name in identities
+        ),
     ]
 
 

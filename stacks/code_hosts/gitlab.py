@@ -33,6 +33,7 @@ class GitLabMergeRequest(CodeHostModel):
 
 class GitLabPipeline(CodeHostModel):
     id: int
+    project_id: int | None = None
 
 
 class GitLabJob(CodeHostModel):
@@ -108,8 +109,9 @@ class GitLab(CommentApi[GitLabNote]):
         if number is None:
             number = self._find_merged_request(commit)
         path = f"{self._project}/merge_requests/{number}/pipelines"
-        pipelines = self.client.iterate_items(GitLabPipeline, path)
-        for pipeline in sorted(pipelines, key=lambda candidate: candidate.id, reverse=True):
+        pipelines = list(self.client.iterate_items(GitLabPipeline, path))
+        own_pipelines = [pipeline for pipeline in pipelines if not self._is_of_fork(pipeline)]
+        for pipeline in sorted(own_pipelines, key=lambda candidate: candidate.id, reverse=True):
             plans = self._list_jobs(pipeline, job) or self._list_jobs_of_waves(pipeline, job)
             if not plans:
                 continue  # a merge train's, which plans nothing
@@ -124,10 +126,23 @@ class GitLab(CommentApi[GitLabNote]):
             return self.client.download(
                 f"{self._project}/jobs/{newest_job.id}/artifacts/{file_name}"
             )
+        if len(own_pipelines) < len(pipelines):
+            raise GpuformError(
+                f"GitLab: merge request !{number} is from a fork, whose pipelines make no plan "
+                "here: there is no reviewed plan",
+                hint="push the branch to this project, and open a merge request for it there",
+            )
         raise GpuformError(
             f"GitLab: merge request !{number} has no job {job}: there is no reviewed plan",
             hint="run a pipeline of the merge request",
         )
+
+    def _is_of_fork(self, pipeline: GitLabPipeline) -> bool:
+        """Return True for a pipeline of another project than the merge request's."""
+        # In a job the repository is an id; a path says nothing about the id.
+        repository = self.target.repository
+        is_known = pipeline.project_id is not None and repository.isdecimal()
+        return is_known and str(pipeline.project_id) != repository
 
     def _list_jobs(self, pipeline: GitLabPipeline, name: str) -> Sequence[GitLabJob]:
         """Return the jobs called `name` in a pipeline, without trigger jobs."""

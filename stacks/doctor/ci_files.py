@@ -44,12 +44,16 @@ _PLANNING: Final = re.compile(
 _GATES_FROM: Final = re.compile(
     r"""--gates-from(?:[ ]+|=)('[^']*'|"[^"]*"|(?:\$\{\{.*?\}\}|[^\s'"])+)"""
 )
-# The commit of the change, or a branch that its author names. HEAD~1 is that before a merge.
+# The commit of the change, or a branch that its author names. HEAD~1 is that before a merge; `@` is
+# HEAD.
 _OWN_REVISION: Final = re.compile(
-    r"(?<!/)\bHEAD\b(?![~^])|HEAD_REF|head_ref|head\.(?:ref|sha)|(?:GITHUB_|github\.)(?:SHA|sha)"
+    r"(?:(?<!/)\bHEAD\b|(?<![\w/.-])@)(?!\w|~(?!0)|\^(?!0))"
+    r"|HEAD_REF|head_ref|head\.(?:ref|sha)|(?:GITHUB_|github\.)(?:SHA|sha)"
     r"|(?:GITHUB_REF|github\.ref)(?:_NAME|_name)?\b|CI_COMMIT_(?:SHA|REF_NAME|REF_SLUG|BRANCH)"
     r"|SOURCE_BRANCH"
 )
+_VARIABLE: Final = re.compile(r"(?:\$\{?|\benv\.)([A-Za-z_]\w*)")
+_VALUE: Final = r"((?:\$\{\{.*?\}\}|[^\s;])+)"
 _LIFTED_GATE: Final = re.compile(r"(?:--allow|GPUFORM_ALLOW)\b[^\n;|&]{0,60}\bgate:")
 _WRITE_AGAIN: Final = "write the workflows again: `gpuform new ci --force`"
 _PINNED: Final = re.compile(r"\./.*|docker://.*@sha256:[0-9a-f]{64}|.*@[0-9a-f]{40}")
@@ -244,7 +248,7 @@ def _examine_gates(label: str, job: str, script: object) -> Iterator[Finding]:
     `job` is the job as YAML, with the variables of its file.
     """
     commands = [command for command in _iterate_commands(script) if _PLANNING.search(command)]
-    if not all(map(_has_gates_of_base, commands)):
+    if not all(_has_gates_of_base(command, job) for command in commands):
         message = f"{label} is judged by the gates of the change itself"
         yield Finding(_AREA, Level.PROBLEM, message, _WRITE_AGAIN)
     if commands and _LIFTED_GATE.search(job):
@@ -253,10 +257,20 @@ def _examine_gates(label: str, job: str, script: object) -> Iterator[Finding]:
         yield Finding(_AREA, Level.PROBLEM, message, remedy)
 
 
-def _has_gates_of_base(command: str) -> bool:
-    """Return True if a command reads the gates of another revision than the change's."""
-    revisions = _GATES_FROM.findall(command)
-    return bool(revisions) and not any(map(_OWN_REVISION.search, revisions))
+def _has_gates_of_base(command: str, job: str) -> bool:
+    """Return True if a command names another revision for its gates than that of the change.
+
+    Variables have the values that `job` gives them: the job as YAML, with its script.
+    """
+    revisions: dict[str, None] = dict.fromkeys(_GATES_FROM.findall(command))
+    has_revision = bool(revisions)
+    pending = list(revisions)
+    while pending:
+        for name in _VARIABLE.findall(pending.pop()):
+            values = re.findall(rf"\b{name}(?:: ?|=){_VALUE}", job)
+            pending += [value for value in values if value not in revisions]
+            revisions.update(dict.fromkeys(values))
+    return has_revision and not any(map(_OWN_REVISION.search, revisions))
 
 
 def _iterate_commands(script: object) -> Iterator[str]:

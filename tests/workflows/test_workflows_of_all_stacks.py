@@ -399,6 +399,10 @@ def test_doctor_finds_no_problem_in_the_written_files(
         (" --rehearse --gates-from 'origin/main'", "", "job plan-1 is judged by"),
         ("from 'origin/main'", 'from "origin/$GITHUB_HEAD_REF"', "job plan-1 is judged by"),
         ("from 'origin/main'", "from HEAD", "job plan is judged by"),
+        ("from 'origin/main'", "from '@'", "job plan is judged by"),
+        ("from 'origin/main'", "from HEAD~0", "job plan is judged by"),
+        ("gpuform join --gates-from 'origin/main'", 'B=@; gpuform join --gates-from "$B"', "job p"),
+        ("\nenv:\n", "\nenv:\n  BASE: ${{ github.sha }}\n  B: $BASE\n", "job plan is judged by"),
         ("from 'origin/main'", 'from "origin/${{ github.head_ref }}"', "job plan-1 is judged by"),
         ("from 'origin/main'", "from ${{ github.event.pull_request.head.sha }}", "job plan is j"),
         ("from 'origin/main'", "from=${{ github.sha }}", "job plan is judged by"),
@@ -429,6 +433,8 @@ def test_doctor_finds_no_problem_in_the_written_files(
 )
 def test_doctor_finds_what_an_edit_opens(root: Path, old: str, new: str, problem: str) -> None:
     rendered = render(root, "github", rehearses=True, runners=8)
+    if "BASE" in new:
+        rendered = {p: t.replace("from 'origin/main'", "from ${B}") for p, t in rendered.items()}
     assert any(old in text for text in rendered.values())
     write_files(
         root, {path: text.replace(old, new) for path, text in rendered.items()}, force=False

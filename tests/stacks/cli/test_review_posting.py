@@ -226,6 +226,18 @@ def test_fetch_plan_refuses_the_plan_of_a_failed_job(
     assert (refused.code, "its job 2 is failed" in refused.err) == (1, True)
 
 
+def test_fetch_plan_says_that_a_fork_has_no_plan(
+    planned_project: PlannedProject, gitlab_job: None, fake_host: code_host.FakeCodeHost
+) -> None:
+    done = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"x"}}
+    fake_host.pipelines = [{"id": 1, "project_id": 13, "jobs": [done]}]
+    refused = planned_project.run("fetch-plan")
+    assert (refused.code, "is from a fork, whose pipelines make no plan" in refused.err) == (
+        1,
+        True,
+    )
+
+
 def describe_waves(pipeline: int, child: int | None, status: str = "success") -> dict[str, Any]:
     """Return a pipeline of GitLab whose trigger job makes the plan in a child pipeline."""
     downstream = None if child is None else {"id": child}

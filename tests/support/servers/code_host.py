@@ -350,7 +350,9 @@ def _add_gitlab_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C9
     @app.get(f"{root}/merge_requests/<int:number>/pipelines")
     def pipelines(number: int) -> Any:
         parents = [pipeline for pipeline in code_host.pipelines if not pipeline.get("is_child")]
-        return list_page([{"id": pipeline["id"]} for pipeline in parents])
+        names = ("id", "project_id")
+        listed = [{k: pipeline[k] for k in names if k in pipeline} for pipeline in parents]
+        return list_page(listed)
 
     @app.get(f"{root}/pipelines/<int:pipeline>/jobs")
     def jobs(pipeline: int) -> Any:
