@@ -24,6 +24,7 @@ GpuformError                  the root of all errors for users
 ├── NothingMade               a create that was looked for made nothing
 ├── NameTaken                 an object of that name exists and is not ours
 ├── NotAllowed                it destroys what only a named permission may destroy
+├── UnplannedRemoval          it removes more nodes than the plan, or than were drained
 ├── UnsupportedKind           the platform has no such resource
 └── BrokenPlatform            what announces the platform does not serve
 
@@ -232,6 +233,12 @@ class NotAllowed(GpuformError):
     """It would destroy what only a permission of this run may destroy; nothing was sent."""
 
     help_page = "concepts/lifecycle"
+
+
+class UnplannedRemoval(GpuformError):
+    """It would remove more nodes or GPUs than planned, or than were drained; nothing was sent."""
+
+    help_page = "concepts/saved-plans"
 
 
 class UnsupportedKind(GpuformError):

@@ -201,7 +201,11 @@ class NodeRemovalOperations(Protocol[In_contra]):
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: In_contra
     ) -> RemovedNodes | None:
-        """Return the nodes and jobs that an update would remove; None if none, or if unknown."""
+        """Return the nodes that an update would remove now, with their GPUs and jobs.
+
+        Without nodes if there are none, or without jobs if no scheduler reports them. None if the
+        nodes are unknown, as those of a missing object.
+        """
 
     def predict_nodes_removed_with_object(
         self,
@@ -210,11 +214,10 @@ class NodeRemovalOperations(Protocol[In_contra]):
         known_inputs: Mapping[str, Any],
         because: str,
     ) -> RemovedNodes | None:
-        """Return all nodes of the object, with their jobs, if the object's end removes them.
+        """Return all nodes that the object's end removes now, with their GPUs and jobs.
 
-        Returns None without nodes, and if no scheduler reports their jobs. `because` says what
-        happens to
-        the object: deleted, replaced, stopped or moved.
+        Without nodes, without jobs, and None as `predict_removed_nodes`. `because` says what
+        happens to the object: deleted, replaced, stopped or moved.
         """
 
     def uncordon_leftover_nodes(

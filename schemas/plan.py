@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import FrozenModel, optional_field, share_field_names
-from gpuform.schemas.policies.drain import RemovedNodes
+from gpuform.schemas.policies.drain import RemovalCount, RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.resource_facts import (
@@ -184,8 +184,8 @@ class ResourceChange(FrozenModel):
         "removes capacity.",
     )
     leaving: RemovedNodes | None = optional_field(
-        "The nodes that an update removes, and the jobs on them; null if the "
-        "update removes none, or if no scheduler answered."
+        "The nodes that the action removes, with their GPUs and jobs, as the platform shows them; "
+        "null if it removes none, or if they are unknown."
     )
     others: tuple[str, ...] = Field(
         default=(), description="Parts of a deleted object that belong to other people or stacks."
@@ -193,6 +193,19 @@ class ResourceChange(FrozenModel):
     repairs: tuple[NodeRepair, ...] = Field(
         default=(), description="The broken nodes that an update repairs, in this order."
     )
+
+    @property
+    def removal(self) -> RemovalCount:
+        """How many nodes and GPUs the action removes. The limit of a run that applies the plan.
+
+        Nodes to repair do not count: the plan's repairs limit them. Nor does what a refresh has
+        found: it is gone already.
+        """
+        if self.reason in (PlanReason.DRIFT, PlanReason.GONE):
+            return RemovalCount(0, 0)
+        repaired_names = {node_repair.node for node_repair in self.repairs}
+        nodes = None if self.leaving is None else self.leaving.count_nodes(repaired_names)
+        return RemovalCount(nodes, self.gpus_removed)
 
 
 class ResourceDrift(FrozenModel):

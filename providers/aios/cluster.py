@@ -298,20 +298,17 @@ class ClusterOperations:
     ) -> RemovedNodes | None:
         """Return the nodes whose entries the new inputs no longer declare, with the nodes' jobs.
 
-        None if there are no such nodes, if no scheduler is declared, or if the scheduler does not
-        answer. None, too, if the new inputs declare no list of nodes: all entries stay then.
+        The jobs are unknown if no scheduler is declared, or if the scheduler does not answer. There
+        are no such nodes if the new inputs declare no list of nodes: all entries stay then.
         """
         after = inputs.dump_declared()
         old_nodes, new_nodes = (
             get_value(values, "nodes.node_data") for values in (context.stored_properties, after)
         )
-        return (
-            None
-            if new_nodes is None
-            else _create_entry_removal(context, object_id, after).predict_removed_nodes(
-                _list_removed_nodes(old_nodes or [], new_nodes)
-            )
+        removed_names = (
+            _list_removed_nodes(old_nodes or [], new_nodes) if new_nodes is not None else []
         )
+        return _create_entry_removal(context, object_id, after).predict_removed_nodes(removed_names)
 
     def predict_nodes_removed_with_object(
         self,
@@ -322,8 +319,7 @@ class ClusterOperations:
     ) -> RemovedNodes | None:
         """Return the nodes declared in the record's own inputs, with the nodes' jobs, for a plan.
 
-        None if there are no such nodes, if no scheduler is declared, or if the scheduler does not
-        answer.
+        The jobs are unknown if no scheduler is declared, or if the scheduler does not answer.
         """
         return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
             _list_declared_nodes(known_inputs)

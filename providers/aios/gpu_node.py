@@ -281,7 +281,7 @@ class GpuNodeOperations:
     ) -> RemovedNodes | None:
         """Return the entry's node, with the jobs on the node.
 
-        None if no scheduler is declared, or if the scheduler does not answer.
+        The jobs are unknown if no scheduler is declared, or if the scheduler does not answer.
         """
         return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
             [object_id.partition("/")[2]]

@@ -38,7 +38,7 @@ from gpuform.schemas.aios.updates import (
     build_stray_removals,
     build_sums_request,
 )
-from gpuform.schemas.policies.drain import RemovedNodes, ScheduledDrainInputs
+from gpuform.schemas.policies.drain import RemovalCount, RemovedNodes, ScheduledDrainInputs
 
 CHANGE_TIMEOUT_S: Final = 180.0
 """Seconds in which a change has to be answered.
@@ -408,9 +408,11 @@ class EntryRemoval:
         nothing is uncordoned, except if the error proves that nothing was removed.
 
         Raises:
+            UnplannedRemoval: before the block, if the plan of the run removes fewer nodes.
             GpuformError: before the block, if the nodes must not be removed; after it, if nodes may
                 stay cordoned.
         """
+        self._context.require_planned_removal(self._label, RemovalCount(len(node_names), 0))
         if node_names and self._inputs.has_scheduler:
             with self._create_drainer(node_names).drain_during(
                 NodeEviction(dict.fromkeys(node_names, "deleted"))
@@ -421,18 +423,17 @@ class EntryRemoval:
         # The hardware stays: its next owner may give the nodes jobs.
         self.uncordon_leftover_nodes()
 
-    def predict_removed_nodes(self, node_names: Sequence[str]) -> RemovedNodes | None:
+    def predict_removed_nodes(self, node_names: Sequence[str]) -> RemovedNodes:
         """Return the nodes whose entries an update would remove, with their jobs, for a plan.
 
-        Returns None if `node_names` is empty or no scheduler is declared. This needs no warning:
-        the entries of the registry are only records. Returns None, too, if the scheduler does not
-        answer: `context.on_skipped_check` gets the reason.
+        The jobs are unknown if no scheduler is declared, which needs no warning: the entries of the
+        registry are only records. They are unknown, too, if the scheduler does not answer:
+        `context.on_skipped_check` gets the reason.
         """
+        eviction = NodeEviction(dict.fromkeys(node_names, "deleted"))
         if not node_names or not self._inputs.has_scheduler:
-            return None
-        return self._create_drainer(node_names).predict_removed_nodes(
-            NodeEviction(dict.fromkeys(node_names, "deleted"))
-        )
+            return self._build_target(node_names).predict_without_scheduler(eviction)
+        return self._create_drainer(node_names).predict_removed_nodes(eviction)
 
     def uncordon_leftover_nodes(self) -> None:
         """Uncordon the nodes of an earlier removal, and delete the record of its drain.
@@ -448,10 +449,14 @@ class EntryRemoval:
 
     def _create_drainer(self, node_names: Sequence[str]) -> DrainOperation:
         """Return the drain of these nodes by the declared scheduler; sends nothing."""
-        target = DrainTarget(
-            self._object_id, self._label, [Worker(node_name) for node_name in node_names]
+        return DrainOperation(
+            self._context, self._build_target(node_names), self._create_scheduler, self._inputs
         )
-        return DrainOperation(self._context, target, self._create_scheduler, self._inputs)
+
+    def _build_target(self, node_names: Sequence[str]) -> DrainTarget:
+        """Return the target of the drain of these nodes. An entry is a record, and has no GPUs."""
+        workers = [Worker(node_name, gpus=0) for node_name in node_names]
+        return DrainTarget(self._object_id, self._label, workers)
 
     def _create_scheduler(self) -> Scheduler:
         """Return the declared scheduler. Raises GpuformError if none is declared or usable."""

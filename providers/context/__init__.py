@@ -17,6 +17,7 @@ from gpuform.providers.context.polling import (
 )
 from gpuform.providers.context.provider_context import (
     FOLDER,
+    GROWN_HINT,
     CallProgress,
     HostBoundary,
     ProviderContext,
@@ -54,6 +55,7 @@ __all__ = [
     "CLOCK_VARIABLE",
     "EMULATOR_VARIABLE",
     "FOLDER",
+    "GROWN_HINT",
     "READS_ONLY",
     "TRANSIENT_ERRORS",
     "CallProgress",

@@ -29,9 +29,10 @@ from gpuform.providers.context.run_context import (
     read_run_context,
 )
 from gpuform.providers.context.telemetry import trace_span
-from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
+from gpuform.providers.errors import Cancelled, GpuformError, NothingMade, UnplannedRemoval
 from gpuform.providers.records import FolderRecords, Intents, Target
 from gpuform.providers.values import collect_texts, get_redactor
+from gpuform.schemas.policies.drain import RemovalCount
 
 if TYPE_CHECKING:
     from gpuform.schemas.policies.repair import NodeRepair
@@ -49,6 +50,12 @@ _can_repeat_create: ContextVar[Callable[[], bool]] = ContextVar(
 
 FOLDER: Final = Path(".gpuform", "records")
 """The folder of records in a project whose state cannot be reached, relative to the project."""
+
+GROWN_HINT: Final = (
+    "make a new plan (`gpuform preview`), which shows what would be removed now, or declare the "
+    "present size"
+)
+"""The hint of an error about an object that has more nodes or GPUs than expected."""
 
 RECORDS_ENTRY_POINTS: Final = "gpuform.records"
 """Functions `(project, stack, directory, environ) -> Records | None` that find a stack's records
@@ -167,6 +174,8 @@ class ProviderContext:
     existing_inputs: Mapping[str, Any] | None = field(default=None, repr=False)
     """During a check without stored inputs: those of the existing object that the new one replaces,
     empty for an object to import. None for a new object, or if the host does not report this."""
+    planned_removal: RemovalCount = field(default_factory=RemovalCount)
+    """The most that a plan allows the call to remove. Pulumi's hosts never report that."""
     replaced_id: str = ""
     """The id of the existing object that a create will replace. Pulumi's hosts do not report it."""
     progress: CallProgress = field(default_factory=CallProgress)
@@ -315,6 +324,19 @@ class ProviderContext:
     def can_repeat_create(self) -> bool:
         """Return True if a create that was answered with 429 may be sent again."""
         return _can_repeat_create.get()()
+
+    def require_planned_removal(self, label: str, removal: RemovalCount) -> None:
+        """Raise UnplannedRemoval if the plan of this run removes less than the platform would now.
+
+        `label` is the name of the object for messages. Called before anything is sent.
+        """
+        if removal.exceeds(self.planned_removal):
+            raise UnplannedRemoval(
+                f"{label}: this would remove {removal}, and the plan removes "
+                f"{self.planned_removal}: it has grown since the plan was made; gpuform did "
+                "not request this",
+                hint=GROWN_HINT,
+            )
 
     def refuse_creation(self, sought: Target | None = None) -> None:
         """Raise NothingMade if the call may only search for the object `sought`; else do nothing.

@@ -18,7 +18,7 @@ from gpuform.providers.evidence import REMOVE_NODE, Observation, require_evidenc
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import compute_digest
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.drain import RunningJob
+from gpuform.schemas.policies.drain import UNCHOSEN, RemovedNode, RemovedNodes, RunningJob
 
 NAMED_NODES_PATH: Final = "drain.nodes"
 
@@ -39,7 +39,8 @@ class Worker:
     """A node that could be removed, under its platform's name.
 
     `aliases` are further names that a user or the scheduler may have for the node. `is_failed` is
-    the platform's report. `scheduled_node` is None if the scheduler does not know the node, or if
+    the platform's report. `gpus` is how many GPUs are removed with the node, None if unknown.
+    `scheduled_node` is None if the scheduler does not know the node, or if
     `match_ambiguity` says why several of its nodes could be this one.
     """
 
@@ -47,6 +48,7 @@ class Worker:
     aliases: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     is_failed: bool = False
+    gpus: int | None = None
     scheduled_node: ScheduledNode | None = None
     match_ambiguity: str = ""
 
@@ -71,6 +73,13 @@ class NodeRemoval:
 
     worker: Worker
     reason: str
+
+    def to_removed_node(self) -> RemovedNode:
+        """Return the removal as plans have it."""
+        worker = self.worker
+        return RemovedNode(
+            name=worker.name, because=self.reason, gpus=worker.gpus, jobs=worker.jobs
+        )
 
 
 class InvalidNodeNames(GpuformError):
@@ -114,6 +123,29 @@ class DrainTarget:
     def match_workers(self, nodes: Iterable[ScheduledNode]) -> list[Worker]:
         """Return the object's workers, each with the matching node among `nodes`."""
         return match_nodes(self.workers, [*nodes])
+
+    def predict_without_scheduler(self, eviction: NodeEviction) -> RemovedNodes:
+        """Return the nodes of an eviction without their jobs, as no scheduler reports any.
+
+        A node that only the scheduler's answer would choose has no name.
+        """
+        nodes = [
+            NodeRemoval(worker, eviction.reason_by_node[worker.name]).to_removed_node()
+            for worker in self.workers
+            if worker.name in eviction.reason_by_node
+        ]
+        others = [worker for worker in self.workers if worker.name not in eviction.reason_by_node]
+        named_workers = [
+            worker
+            for name in eviction.requested_names
+            for worker in others
+            if eviction.count and worker.has_name(name)
+        ]
+        nodes += [NodeRemoval(worker, "named").to_removed_node() for worker in named_workers]
+        gpus = max((worker.gpus for worker in others if worker.gpus is not None), default=None)
+        unchosen_count = max(0, eviction.count - len(named_workers))
+        unchosen_node = RemovedNode(name="", because=UNCHOSEN, gpus=gpus)
+        return RemovedNodes(nodes=(*nodes, *[unchosen_node] * unchosen_count))
 
 
 class NodeChooser:

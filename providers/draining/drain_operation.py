@@ -45,6 +45,7 @@ from gpuform.providers.errors import (
     GpuformError,
     MissingCredentials,
     NotReady,
+    UnplannedRemoval,
     Unreachable,
 )
 from gpuform.providers.evidence import (
@@ -59,7 +60,6 @@ from gpuform.schemas.policies.drain import (
     DEFAULT_WAIT_MINUTES,
     DrainInputs,
     OnBusy,
-    RemovedNode,
     RemovedNodes,
 )
 
@@ -71,7 +71,7 @@ poll lists all nodes and jobs of the scheduler."""
 CORDON_SETTLE_S: Final = 5.0
 """Seconds after a cordon in which a scheduler may still start jobs that it placed before."""
 
-_ERRORS_BEFORE_SENDING: Final = (MissingCredentials, Unreachable, Cancelled)
+_ERRORS_BEFORE_SENDING: Final = (MissingCredentials, Unreachable, Cancelled, UnplannedRemoval)
 
 
 class DrainOperation:
@@ -97,12 +97,12 @@ class DrainOperation:
             context, target, find_scheduler, may_end_jobs=self._may_end_jobs
         )
 
-    def predict_removed_nodes(self, eviction: NodeEviction) -> RemovedNodes | None:
+    def predict_removed_nodes(self, eviction: NodeEviction) -> RemovedNodes:
         """Return the nodes which a removal would take now, with the nodes' jobs, for a plan.
 
-        Nothing is cordoned. None if the scheduler fails, or does not report the jobs of every
-        chosen node in a run that may not end jobs: the reason goes to `context.on_skipped_check`,
-        as does a warning of nodes that somebody else has cordoned.
+        Nothing is cordoned. The jobs are unknown if the scheduler fails, or does not report the
+        jobs of every chosen node in a run that may not end jobs: the reason goes to
+        `context.on_skipped_check`, as does a warning of nodes that somebody else has cordoned.
 
         Raises:
             InvalidNodeNames: declared names do not fit the nodes of the object.
@@ -118,7 +118,7 @@ class DrainOperation:
                 f"the nodes to remove from {self._target.label}, and their jobs: "
                 f"{_to_one_line(error)}. gpuform removes no node while its jobs are unknown"
             )
-            return None
+            return self._target.predict_without_scheduler(eviction)
         self._chooser.warn_of_other_cordoned(workers, removals, self._context.on_skipped_check)
         wait_minutes = (
             0 if self._policy == "fail" else self._inputs.wait_minutes or DEFAULT_WAIT_MINUTES
@@ -127,12 +127,7 @@ class DrainOperation:
             scheduler=self._chooser.scheduler.name,
             on_busy=self._policy,
             wait_minutes=wait_minutes,
-            nodes=tuple(
-                RemovedNode(
-                    name=removal.worker.name, because=removal.reason, jobs=removal.worker.jobs
-                )
-                for removal in removals
-            ),
+            nodes=tuple(removal.to_removed_node() for removal in removals),
         )
 
     @contextmanager

@@ -170,11 +170,11 @@ class PlannedKind(Traits, ResourceProvider):
     def predict_removed_nodes(
         self, id_: str, olds: Properties, news: Properties
     ) -> RemovedNodes | None:
-        """Return the nodes that an update removes, with their present jobs.
+        """Return the nodes that an update removes, with their GPUs and present jobs.
 
-        Returns None if the update removes no node, if the nodes are unknown, if the new inputs are
-        invalid or partly unknown, and for a kind without nodes. `context.on_skipped_check` gets the
-        name of a scheduler that did not answer.
+        Returns None if the nodes are unknown, if the new inputs are invalid or partly unknown, and
+        for a kind without nodes. `context.on_skipped_check` gets the name of a scheduler that did
+        not answer.
 
         Raises:
             GpuformError: the declaration names nodes that do not exist.
@@ -193,9 +193,9 @@ class PlannedKind(Traits, ResourceProvider):
     def predict_nodes_removed_with_object(
         self, id_: str, olds: Properties, because: str
     ) -> RemovedNodes | None:
-        """Return the nodes that a planned end of the object removes, with their running jobs.
+        """Return the nodes that a planned end of the object removes, with GPUs and running jobs.
 
-        None if there are no nodes, or if nobody knows their jobs: `context.on_skipped_check` then
+        None if the object is missing, or if nobody knows its nodes: `context.on_skipped_check` then
         receives the reason. `because` says what happens to the object.
 
         Raises:

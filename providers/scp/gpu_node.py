@@ -315,8 +315,8 @@ class GpuNodeOperations:
     ) -> RemovedNodes | None:
         """Predict the node as removed if an update would stop or move the node now.
 
-        None if the node stays or is missing. None, too, without a declared scheduler that reports
-        the jobs, which is reported as a skipped check.
+        None if the node is missing. Its jobs are unknown without a declared scheduler that reports
+        them, which is reported as a skipped check.
         """
         node_outputs = SingleNode(
             context, get_client(self._settings, inputs.region_id), object_id
@@ -336,8 +336,8 @@ class GpuNodeOperations:
     ) -> RemovedNodes | None:
         """Predict the node as removed by a deletion, for the reason `because`.
 
-        None if the node is missing or being deleted. None, too, without a declared scheduler that
-        reports the jobs, which is reported as a skipped check.
+        None if the node is missing or being deleted. Its jobs are unknown without a declared
+        scheduler that reports them, which is reported as a skipped check.
         """
         node_outputs = SingleNode(
             context, get_client(self._settings, known_inputs.get("region_id")), object_id

@@ -25,6 +25,7 @@ from gpuform.providers.context import (
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import (
     ApiError,
+    Cancelled,
     Conflict,
     GpuformError,
     NotFound,
@@ -51,9 +52,11 @@ from gpuform.providers.tensorone.cluster_facts import (
 )
 from gpuform.providers.tensorone.cluster_view import (
     build_outputs,
+    count_declined_gpus,
     extract_inputs,
     find_failed_checks,
     find_failure,
+    get_gpu_count,
 )
 from gpuform.providers.tensorone.repairing import (
     ClusterRestart,
@@ -70,6 +73,7 @@ from gpuform.providers.tensorone.start_stop import (
 )
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.changes import compute_changes as by_rules
+from gpuform.schemas.policies.drain import RESIZED, RemovalCount, RemovedNode, RemovedNodes
 from gpuform.schemas.policies.repair import iterate_alternatives
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import START_FIELDS, ClusterInputs
@@ -284,6 +288,58 @@ class ClusterOperations:
         if any(change.repair is not None for change in changes):
             self._create_restart(context, object_id, inputs.name).run()
 
+    def predict_removed_nodes(
+        self, context: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> RemovedNodes | None:
+        """Predict the GPUs that the next start removes from the cluster.
+
+        None for a missing cluster, or if TensorOne does not answer, which is reported as a skipped
+        check.
+        """
+        reading = self._find_cluster_to_remove(context, object_id, inputs.name)
+        if reading is None:
+            return None
+        gpus = count_declined_gpus(reading.cluster, inputs)
+        node = RemovedNode(name=reading.cluster.name, because=RESIZED, gpus=gpus)
+        return RemovedNodes(nodes=(node,) if gpus else ())
+
+    def predict_nodes_removed_with_object(
+        self,
+        context: ProviderContext,
+        object_id: str,
+        known_inputs: Mapping[str, Any],
+        because: str,
+    ) -> RemovedNodes | None:
+        """Predict the cluster's one host as removed, with the GPUs that it has now.
+
+        None for a missing cluster, or if TensorOne does not answer, which is reported as a skipped
+        check.
+        """
+        name = known_inputs.get("name") or object_id
+        reading = self._find_cluster_to_remove(context, object_id, name)
+        if reading is None:
+            return None
+        gpus = get_gpu_count(reading.cluster)
+        node = RemovedNode(name=reading.cluster.name, because=because, gpus=gpus)
+        return RemovedNodes(nodes=(node,))
+
+    def uncordon_leftover_nodes(
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> None:
+        """Do nothing: a cluster of TensorOne has no scheduler that cordons its host."""
+
+    def _find_cluster_to_remove(
+        self, context: ProviderContext, cluster_id: str, name: str
+    ) -> ClusterReading | None:
+        """Return the cluster for a plan; None as `predict_removed_nodes`."""
+        try:
+            return self._find_cluster(cluster_id)
+        except Cancelled:
+            raise
+        except GpuformError as error:
+            context.on_skipped_check(f"the GPUs to remove from cluster {name}: {error.message}")
+            return None
+
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
@@ -298,6 +354,11 @@ class ClusterOperations:
             final_snapshot=bool(known_inputs.get("final_snapshot")),
             snapshot_name=known_inputs.get("final_snapshot_name"),
         )
+        label = f"cluster {known_inputs.get('name') or object_id}"
+        if context.planned_removal.gpus is not None:
+            reading = self._find_cluster(object_id)
+            gpus = get_gpu_count(reading.cluster) if reading else 0
+            context.require_planned_removal(label, RemovalCount(1, gpus))
         refusal = self._begin_deletion(object_id, body)
         # the deletion is sent at once: whether a running cluster has to be stopped first, only the
         # platform knows
@@ -323,7 +384,6 @@ class ClusterOperations:
                     raise refusal
             return PollResult(None, status)
 
-        label = f"cluster {known_inputs.get('name') or object_id}"
         wait_until_gone(context, poll, label=label, interval=self._client.poll_schedule)
         IdleStops.from_intents(context.intents).forget(object_id)
         Repairs.from_intents(context.intents).forget(object_id)

@@ -77,6 +77,16 @@ def find_start_changes(cluster: wire.Cluster, inputs: ClusterInputs) -> dict[str
     }
 
 
+def get_gpu_count(cluster: wire.Cluster) -> int | None:
+    """Return how many GPUs the platform reports; None if unknown."""
+    return cluster.configuration.gpu_count if cluster.configuration else None
+
+
+def count_declined_gpus(cluster: wire.Cluster, inputs: ClusterInputs) -> int:
+    """Return how many GPUs a start as declared removes; 0 also if their number is unknown."""
+    return max(0, (get_gpu_count(cluster) or 0) - inputs.gpu_count)
+
+
 def build_outputs(
     cluster: wire.Cluster,
     not_ready_reason: str | None,

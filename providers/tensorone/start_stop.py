@@ -33,7 +33,8 @@ from gpuform.providers.lifetime import (
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops
 from gpuform.providers.tensorone.client import NO_CAPACITY_CODE, TensorOneClient
-from gpuform.providers.tensorone.cluster_view import find_start_changes
+from gpuform.providers.tensorone.cluster_view import count_declined_gpus, find_start_changes
+from gpuform.schemas.policies.drain import RemovalCount
 from gpuform.schemas.policies.lifetime import Idleness, read_idleness
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
@@ -75,9 +76,16 @@ class StartStopSequence:
 
         Raises:
             OutOfCapacity: there were no GPUs for a start within the declared wait.
+            UnplannedRemoval: the plan of the run removes fewer GPUs.
             GpuformError: the platform refuses the step or does not answer.
         """
         step = self._choose_next_step(cluster)
+        # before a stop, too: it serves the start that removes GPUs
+        if self._has_changes(cluster):
+            self._context.require_planned_removal(
+                f"cluster {self._inputs.name}",
+                RemovalCount(gpus=count_declined_gpus(cluster, self._inputs)),
+            )
         request = (step or "", cluster.status_details.last_status_change)
         now = self._context.clock.now()
         resend_after_s = (

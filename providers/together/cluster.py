@@ -323,7 +323,8 @@ class ClusterOperations:
         if changes and removal.is_under_way:
             removal = self._wait_for_earlier_removal(context, cluster_id, inputs)
         if changes:
-            removal.send_update(partial(send, changes), wanted_gpus)
+            drained_count = removal.count_removed_nodes(wanted_gpus)
+            removal.send_update(partial(send, changes, drained_count), wanted_gpus)
         else:
             removal.resume_earlier_drain(lambda change: send([change]), inputs.num_gpus)
 
@@ -353,7 +354,7 @@ class ClusterOperations:
     ) -> RemovedNodes | None:
         """Predict the nodes to be removed or repaired by an update now.
 
-        None for a missing cluster, without such nodes, or if no scheduler reports the jobs.
+        None for a missing cluster.
 
         Raises:
             InvalidNodeNames: declared names do not fit the nodes of the cluster.
@@ -361,12 +362,14 @@ class ClusterOperations:
         cluster = self._find_cluster(object_id, inputs.project_id)
         if cluster is None:
             return None
+        # an update sends the node count only if it differs from the stored one
+        is_resized = parse_count(context.stored_properties.get("num_gpus")) != inputs.num_gpus
         decision = decide_cluster_repairs(context.stored_properties, inputs.dump_declared())
         repaired_nodes = [
             repair.node for repair in decision.due_repairs if not repair.is_withdrawal
         ]
         return self._create_removal(context, cluster, inputs.dump_declared()).predict_removed_nodes(
-            inputs.num_gpus, repaired_nodes
+            inputs.num_gpus if is_resized else None, repaired_nodes
         )
 
     def predict_nodes_removed_with_object(
@@ -378,8 +381,8 @@ class ClusterOperations:
     ) -> RemovedNodes | None:
         """Predict all nodes as removed with the cluster, for the reason `because`.
 
-        None if the cluster is missing, is being deleted, or has no control plane or live node yet.
-        None, too, if no scheduler reports the jobs, which is reported as a skipped check.
+        None if the cluster is missing or is being deleted. The jobs are unknown without a control
+        plane, or if no scheduler reports them, which is reported as a skipped check.
         """
         cluster = self._find_cluster(object_id, known_inputs.get("project_id"))
         if cluster is None or cluster.status == ClusterStatus.DELETING:
@@ -399,15 +402,31 @@ class ClusterOperations:
         cluster_id: str,
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
+        drained_count: int = 0,
     ) -> None:
         """Send the changed fields in one request; retry while capacity is missing, as declared.
 
+        Before each attempt the cluster is read again: a new node count may not remove more nodes
+        than the `drained_count` ones.
+
         Raises:
             OutOfCapacity: there was no capacity in time.
+            UnplannedRemoval: somebody has enlarged the cluster meanwhile.
         """
+
+        def require_drained() -> None:
+            cluster = self._find_cluster(cluster_id, inputs.project_id) if is_resized else None
+            if cluster is not None:
+                removal = self._create_removal(context, cluster, inputs.dump_declared())
+                removal.require_drained(inputs.num_gpus, drained_count)
+
+        is_resized = any(field_change.path == "num_gpus" for field_change in changes)
         send = partial(self._client.update_cluster, cluster_id, inputs, changes)
         try:
-            with context.extend_deadline(_get_capacity_wait(inputs)):
+            with (
+                context.extend_deadline(_get_capacity_wait(inputs)),
+                context.run_before_each_change(require_drained),
+            ):
                 try_until_capacity(context, [send], _get_capacity_wait(inputs))
         except OutOfCapacity as error:
             cluster = self._find_cluster(cluster_id, inputs.project_id)

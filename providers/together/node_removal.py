@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuform.providers.context import ProviderContext
+from gpuform.providers.context import GROWN_HINT, ProviderContext
 from gpuform.providers.draining import (
     DrainOperation,
     DrainTarget,
@@ -23,7 +23,7 @@ from gpuform.providers.draining import (
     finish_drain,
     undo_drain,
 )
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, UnplannedRemoval
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drain, Drains
@@ -36,7 +36,13 @@ from gpuform.providers.together.cluster_view import (
 )
 from gpuform.providers.together.repairs import is_under_repair
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.policies.drain import RemovedNodes, SlurmInputs
+from gpuform.schemas.policies.drain import (
+    UNCHOSEN,
+    RemovalCount,
+    RemovedNode,
+    RemovedNodes,
+    SlurmInputs,
+)
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterDrainInputs
 from gpuform.schemas.together.outputs import FAILED_NODE_PHASES, ClusterStatus
@@ -77,46 +83,50 @@ class ClusterNodeRemoval:
         is_accepted = wanted_nodes < len(drain.present)
         return is_accepted and wanted_nodes < len(self._standard_workers)
 
-    def count_removed_nodes(self, num_gpus: int) -> int:
+    def count_removed_nodes(self, num_gpus: int | None) -> int:
         """Return how many standard nodes an update to `num_gpus` standard GPUs removes.
 
-        Nodes that the platform is removing already do not count.
+        Nodes that the platform is removing already do not count. 0 for None.
         """
+        if num_gpus is None:
+            return 0
         gpus_per_node = get_gpus_per_node(self.cluster)
         running_gpus = gpus_per_node * len(self._standard_workers)
         # nodes that already disappear are not removed a second time
         remaining_gpus = min(running_gpus, count_standard_gpus(self.cluster))
         return max(0, remaining_gpus - num_gpus) // gpus_per_node
 
+    def _count_declined_nodes(self, num_gpus: int | None) -> int:
+        """Return as `count_removed_nodes`, with nodes that the platform has yet to start."""
+        if num_gpus is None:
+            return 0
+        declined_gpus = max(0, count_standard_gpus(self.cluster) - num_gpus)
+        return max(self.count_removed_nodes(num_gpus), count_nodes(self.cluster, declined_gpus))
+
     def predict_removed_nodes(
-        self, num_gpus: int, repaired_nodes: Sequence[str] = ()
-    ) -> RemovedNodes | None:
+        self, num_gpus: int | None, repaired_nodes: Sequence[str] = ()
+    ) -> RemovedNodes:
         """Return the nodes to be removed or repaired by an update now, for a plan.
 
-        None means that there are none, or that no scheduler reports their jobs. If that is so for
-        only one of the two, only the other's nodes are returned; `context.on_skipped_check` has the
-        reason for unreported jobs.
+        `num_gpus` are the new standard GPUs, or None if the update does not change them. The jobs
+        are unknown if no scheduler reports them: `context.on_skipped_check` has the reason.
 
         Raises:
             InvalidNodeNames: declared names do not fit the nodes of the cluster.
         """
         count = self.count_removed_nodes(num_gpus)
-        removed_nodes = (
-            self._create_drain().predict_removed_nodes(self._build_partial_eviction(count))
-            if count
-            else None
-        )
-        if not repaired_nodes:
-            return removed_nodes
-        eviction = self.build_repair_eviction(repaired_nodes)
-        nodes_to_repair = (
-            self.create_repair_drain().predict_removed_nodes(eviction) if eviction else None
-        )
-        if removed_nodes is None or nodes_to_repair is None:
-            return removed_nodes or nodes_to_repair
-        return removed_nodes.model_copy(
-            update={"nodes": (*removed_nodes.nodes, *nodes_to_repair.nodes)}
-        )
+        evictions = [(self._create_drain(), self._build_partial_eviction(count))] if count else []
+        missing_node = RemovedNode(name="", because=UNCHOSEN, gpus=get_gpus_per_node(self.cluster))
+        missing_nodes = [missing_node] * (self._count_declined_nodes(num_gpus) - count)
+        if repair_eviction := self.build_repair_eviction(repaired_nodes):
+            evictions.append((self.create_repair_drain(), repair_eviction))
+        parts = [drain.predict_removed_nodes(eviction) for drain, eviction in evictions]
+        if not parts:
+            return RemovedNodes(nodes=tuple(missing_nodes))
+        # one part with unknown jobs makes those of all nodes unknown
+        first = min(parts, key=lambda part: part.has_known_jobs)
+        nodes = [node for part in parts for node in part.nodes]
+        return first.model_copy(update={"nodes": (*nodes, *missing_nodes)})
 
     def build_repair_eviction(self, node_names: Sequence[str]) -> NodeEviction:
         """Return the eviction of the existing nodes among `node_names`, for a repair."""
@@ -129,17 +139,30 @@ class ClusterNodeRemoval:
         """Return the drain operation for standard workers, to be chosen by name with each call."""
         return self._create_drain(self._standard_workers)
 
-    def predict_all_removed_nodes(self, reason: str) -> RemovedNodes | None:
+    def predict_all_removed_nodes(self, reason: str) -> RemovedNodes:
         """Return all nodes with their jobs, for a plan to delete the cluster.
 
-        None without a kubeconfig or nodes, or if no scheduler reports the jobs:
-        `context.on_skipped_check` then has the reason.
+        Nodes that the cluster is to have and does not show yet have no name. The jobs are unknown
+        without a kubeconfig, or if no scheduler reports them: `context.on_skipped_check` then has
+        the reason.
         """
-        eviction = self._build_full_eviction(reason)
-        return (
-            self._create_drain(list_live_workers(self.cluster)).predict_removed_nodes(eviction)
-            if eviction
-            else None
+        live_workers = list_live_workers(self.cluster)
+        eviction = NodeEviction({_to_worker(node).name: reason for node in live_workers})
+        removed_nodes = (
+            self._create_drain(live_workers).predict_removed_nodes(eviction)
+            if self.kube_config and live_workers
+            else self._build_target(live_workers).predict_without_scheduler(eviction)
+        )
+        missing_node = RemovedNode(name="", because=reason, gpus=get_gpus_per_node(self.cluster))
+        missing_count = self._count_all_nodes() - len(live_workers)
+        return removed_nodes.model_copy(
+            update={"nodes": (*removed_nodes.nodes, *[missing_node] * missing_count)}
+        )
+
+    def _count_all_nodes(self) -> int:
+        """Return how many nodes the cluster has, with those that the platform has yet to start."""
+        return max(
+            count_nodes(self.cluster, self.cluster.num_gpus), len(list_live_workers(self.cluster))
         )
 
     def send_update(self, request: Callable[[], None], num_gpus: int | None) -> None:
@@ -155,13 +178,33 @@ class ClusterNodeRemoval:
                 undone, or a warning names nodes that stay cordoned; after a lost answer the record
                 stays.
         """
-        count = 0 if num_gpus is None else self.count_removed_nodes(num_gpus)
+        count = self.count_removed_nodes(num_gpus)
+        self._require_planned(self._count_declined_nodes(num_gpus))
         if not count:
             self._undo_unsent_drain()
             request()
             return
         with self._create_drain().drain_during(self._build_partial_eviction(count)):
             request()
+
+    def _require_planned(self, count: int) -> None:
+        """Raise UnplannedRemoval if the plan of this run removes fewer nodes than `count`."""
+        removal = RemovalCount(count, count * get_gpus_per_node(self.cluster))
+        self.context.require_planned_removal(self._label, removal)
+
+    def require_drained(self, num_gpus: int, drained_count: int) -> None:
+        """Raise UnplannedRemoval if an update to `num_gpus` removes more nodes than were drained.
+
+        Draining and waiting for capacity take hours, in which somebody may enlarge the cluster.
+        """
+        count = self.count_removed_nodes(num_gpus)
+        if count > drained_count:
+            raise UnplannedRemoval(
+                f"{self._label}: this would remove {RemovalCount(count)}, and gpuform has drained "
+                f"{RemovalCount(drained_count)}: it has grown meanwhile; gpuform did not request "
+                "this",
+                hint=GROWN_HINT,
+            )
 
     def send_deletion(self, request: Callable[[], None]) -> None:
         """Drain all nodes, then call `request` to delete the cluster.
@@ -174,6 +217,7 @@ class ClusterNodeRemoval:
                 undone, or a warning names nodes that stay cordoned; after a lost answer the record
                 stays.
         """
+        self._require_planned(self._count_all_nodes())
         eviction = self._build_full_eviction("deleted")
         if not eviction:
             request()
@@ -281,15 +325,24 @@ class ClusterNodeRemoval:
 
         Together itself then chooses the nodes to remove, among those that are cordoned.
         """
-        drain_target = DrainTarget(
+        return DrainOperation(
+            self.context,
+            self._build_target(all_nodes),
+            self.connect_to_scheduler,
+            self.drain_inputs,
+        )
+
+    def _build_target(self, all_nodes: Sequence[wire.GpuWorkerNode]) -> DrainTarget:
+        """Return the target of a drain of `all_nodes`, or if empty, of standard workers."""
+        gpus_per_node = get_gpus_per_node(self.cluster)
+        return DrainTarget(
             id=self.cluster.cluster_id,
             label=self._label,
-            workers=[_to_worker(node) for node in all_nodes or self._standard_workers],
+            workers=[
+                _to_worker(node, gpus_per_node) for node in all_nodes or self._standard_workers
+            ],
             # Together picks the nodes of a smaller cluster itself, among those that are cordoned
             removes_cordoned=not all_nodes,
-        )
-        return DrainOperation(
-            self.context, drain_target, self.connect_to_scheduler, self.drain_inputs
         )
 
     def _undo_unsent_drain(self) -> None:
@@ -319,8 +372,8 @@ def get_slurm_inputs(inputs: Mapping[str, Any]) -> SlurmInputs:
     return parse_drain_inputs(inputs).slurm or SlurmInputs()
 
 
-def _to_worker(node: wire.GpuWorkerNode) -> Worker:
-    """Convert a node of the platform to a worker of a scheduler, with all other names."""
+def _to_worker(node: wire.GpuWorkerNode, gpus: int | None = None) -> Worker:
+    """Convert a node with `gpus` to a worker of a scheduler, with all other names."""
     last_transition = max(
         node.phase_transitions, key=lambda transition: transition.transition_time, default=None
     )
@@ -330,4 +383,5 @@ def _to_worker(node: wire.GpuWorkerNode) -> Worker:
         aliases=tuple(filter(None, aliases)),
         addresses=tuple(filter(None, (node.public_ipv4,))),
         is_failed=last_transition is not None and last_transition.phase in FAILED_NODE_PHASES,
+        gpus=gpus,
     )

@@ -4,7 +4,8 @@ The inputs of the platforms use these models; `gpuform.providers.draining` carri
 Certifications run Slurm's commands in the same ways.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -232,21 +233,61 @@ class RunningJob(FrozenModel):
         return f"{self.id}{name}{f' ({self.user})' if self.user else ''}"
 
 
-_SHRINK_REASONS: Final = frozenset({"named", "failed", "cordoned", "idle", "newest"})
-"""The reasons of `RemovedNode` for which no other node comes in the node's place."""
+RESIZED: Final = "resized"
+"""The reason of a node that stays, and has fewer GPUs afterwards."""
+
+UNCHOSEN: Final = "unchosen"
+"""The reason of a node without a name: nobody knows yet which node the platform removes."""
+
+_SHRINK_REASONS: Final = frozenset(
+    {"named", "failed", "cordoned", "idle", "newest", RESIZED, UNCHOSEN}
+)
+"""The reasons of `RemovedNode` of an object that shrinks to a declared number."""
 
 
 class RemovedNode(FrozenModel):
     """A node whose GPUs are removed."""
 
-    name: str = Field(description="Name of the node on the platform.")
+    name: str = Field(description="Name of the node on the platform; empty: not known yet.")
     because: str = Field(
         description="Why this node is removed: named, failed, cordoned, idle or newest when "
-        "the cluster shrinks; otherwise deleted, replaced, stopped or moved."
+        "the cluster shrinks, or unchosen if nobody knows yet which nodes those are; resized if "
+        "the node stays with fewer GPUs; otherwise deleted, replaced, stopped, moved or repaired."
     )
+    gpus: int | None = optional_field("GPUs that are removed with the node; null: unknown.", ge=0)
     jobs: tuple[RunningJob, ...] = Field(
         default=(), description="The jobs that run on the node now."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalCount:
+    """How many nodes and GPUs a change removes; None for an unknown number."""
+
+    nodes: int | None = None
+    gpus: int | None = None
+
+    def exceeds(self, planned: "RemovalCount") -> bool:
+        """Return True if this removes more than `planned`. Unknown numbers are not compared."""
+        pairs = ((self.nodes, planned.nodes), (self.gpus, planned.gpus))
+        return any(now is not None and limit is not None and now > limit for now, limit in pairs)
+
+    def __add__(self, other: "RemovalCount") -> "RemovalCount":
+        """Return the sum; the sum with an unknown number is unknown."""
+        nodes, gpus = (
+            None if one is None or two is None else one + two
+            for one, two in ((self.nodes, other.nodes), (self.gpus, other.gpus))
+        )
+        return RemovalCount(nodes, gpus)
+
+    def __str__(self) -> str:
+        """Return `2 nodes with 16 GPUs`, or without what is unknown or 0; `none` without both."""
+        texts = [
+            f"{number} {noun}{'' if number == 1 else 's'}"
+            for number, noun in ((self.nodes, "node"), (self.gpus, "GPU"))
+            if number
+        ]
+        return " with ".join(texts) or "none"
 
 
 class RemovedNodes(FrozenModel):
@@ -255,10 +296,21 @@ class RemovedNodes(FrozenModel):
     Before a node is removed its jobs are checked again: no node with a running job is removed.
     """
 
-    scheduler: str = Field(description="The scheduler that reported the jobs, such as Kubernetes.")
-    on_busy: str = Field(description="What to do about running jobs: wait, fail or evict.")
+    scheduler: str = Field(
+        default="",
+        description="The scheduler that reported the jobs, such as Kubernetes; empty: none did, "
+        "and the jobs are unknown.",
+    )
+    on_busy: str = Field(
+        default="", description="What to do about running jobs: wait, fail or evict."
+    )
     wait_minutes: int = Field(default=0, description="How many minutes to wait for the jobs.")
     nodes: tuple[RemovedNode, ...] = Field(description="The removed nodes.")
+
+    @property
+    def has_known_jobs(self) -> bool:
+        """True if a scheduler has reported the jobs on the nodes."""
+        return bool(self.scheduler)
 
     @property
     def busy(self) -> tuple[RemovedNode, ...]:
@@ -274,3 +326,31 @@ class RemovedNodes(FrozenModel):
     def evicts_jobs(self) -> bool:
         """Return True if jobs run on the nodes now and are ended, because `on_busy` is `evict`."""
         return self.on_busy == "evict" and bool(self.busy)
+
+    def count_gpus(self) -> int | None:
+        """Return how many GPUs all the nodes have; None if a number is unknown."""
+        return _sum_gpus(self.nodes)
+
+    def count_lost_gpus(self) -> int | None:
+        """Return how many GPUs an update removes for good; None if a number is unknown.
+
+        Nodes that are replaced, repaired, stopped or moved keep their GPUs, or get new ones.
+        """
+        lost_reasons = {*_SHRINK_REASONS, "deleted"}
+        return _sum_gpus([node for node in self.nodes if node.because in lost_reasons])
+
+    def count_nodes(self, repaired_names: Collection[str] = ()) -> int:
+        """Return how many nodes are removed, stopped or moved, without repaired and resized ones.
+
+        `repaired_names` are nodes whose repair the plan shows.
+        """
+        return sum(
+            node.because not in ("repaired", RESIZED) and node.name not in repaired_names
+            for node in self.nodes
+        )
+
+
+def _sum_gpus(nodes: Collection[RemovedNode]) -> int | None:
+    """Return the sum of the GPUs of the nodes; None if a number is unknown."""
+    numbers = [node.gpus for node in nodes]
+    return None if None in numbers else sum(number or 0 for number in numbers)

@@ -386,7 +386,8 @@ def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> 
 
 def _needs_measurement(change: ResourceChange) -> bool:
     """Return True if the usage must be measured: the change removes capacity with unknown jobs."""
-    return change.leaving is None and is_capacity_removed(change)
+    has_known_jobs = change.leaving is not None and change.leaving.has_known_jobs
+    return not has_known_jobs and is_capacity_removed(change)
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from gpuform.stacks.review.differences import (
 )
 from gpuform.stacks.review.document import FACTS, Filters, PageFormat, render_document
 from gpuform.stacks.review.facts import GpuCount, Review, RiskyChange, StackFacts
-from gpuform.stacks.review.summary_text import render_removed_nodes
+from gpuform.stacks.review.summary_text import render_removals
 from gpuform.stacks.review.value_text import format_multiline
 
 
@@ -90,7 +90,7 @@ def render_html(review: Review) -> str:
         "lines": format_lines,
         "ticked": format_ticked,
         "cells": list_property_rows,
-        "leaving_lines": render_removed_nodes,
+        "leaving_lines": render_removals,
         "output_cells": list_output_rows,
     }
     page = render_document(review, PageFormat("html", HTML_LIMIT, filters, {}))
@@ -223,9 +223,7 @@ def render_markdown(review: Review, *, folded: bool, limit: int = LIMIT) -> str:
 def render_diff(change: ResourceChange) -> str:
     """Render property changes and removed nodes as diff lines; empty without any."""
     rows = map(_format_row, build_change_rows(select_visible_changes(change), change.type))
-    return "\n".join(
-        [*rows, *(f"- {escape_invisible(line)}" for line in render_removed_nodes(change.leaving))]
-    )
+    return "\n".join([*rows, *(f"- {escape_invisible(line)}" for line in render_removals(change))])
 
 
 def render_output_diff(change: PropertyChange, stack: str) -> str:

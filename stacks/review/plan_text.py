@@ -41,7 +41,7 @@ from gpuform.stacks.review.summary_text import (
     render_notices,
     render_plan_cost,
     render_plan_gates,
-    render_removed_nodes,
+    render_removals,
     render_repairs,
     render_resource_counts,
 )
@@ -206,7 +206,7 @@ def _render_resource(change: ResourceChange, details: bool, paint: Paint) -> Ite
     properties = select_visible_changes(change)
     lines = render_property_changes(properties, change.action, change.type, paint)
     yield from (indent + line for line in lines)
-    for node_line in render_removed_nodes(change.leaving):
+    for node_line in render_removals(change):
         yield paint(STYLES["-"], f"{indent}{escape_invisible(node_line)}")
 
 

@@ -19,7 +19,7 @@ from gpuform.schemas.plan import (
     StackCost,
     Waiver,
 )
-from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
+from gpuform.schemas.policies.drain import RESIZED, UNCHOSEN, RemovedNode, RemovedNodes
 from gpuform.schemas.policies.repair import REJECT, NodeRepair
 from gpuform.schemas.resource_facts import Billing, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
@@ -295,6 +295,8 @@ _REMOVAL_REASONS: Final = {
     "stopped": "stopped",
     "moved": "moved to another fabric",
     "repaired": "repaired",
+    RESIZED: "stays with fewer GPUs",
+    UNCHOSEN: "the platform chooses",
 }
 
 _SHARED_REASONS: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
@@ -304,35 +306,55 @@ _SHARED_REASONS: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
 def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
     """Yield a line for each removed node (`removes node train-worker-1: idle`); none for None.
 
-    Nodes without jobs share one line for each reason in `_SHARED_REASONS`. The last line says what
+    Nodes without jobs, or with unknown ones, share one line for each reason in `_SHARED_REASONS`;
+    nodes without a name share another one. The last line says what
     happens to running jobs. The lines are not escaped.
     """
     if removed_nodes is None:
         return
+    named_nodes = [node for node in removed_nodes.nodes if node.name]
+    shared_reasons = _SHARED_REASONS if removed_nodes.has_known_jobs else (*_REMOVAL_REASONS,)
     idle_by_reason = {
-        reason: [node for node in removed_nodes.nodes if node.because == reason and not node.jobs]
-        for reason in _SHARED_REASONS
+        reason: [node for node in named_nodes if node.because == reason and not node.jobs]
+        for reason in shared_reasons
     }
-    for node in removed_nodes.nodes:
+    for node in named_nodes:
         if not any(node in nodes for nodes in idle_by_reason.values()):
             reason = _REMOVAL_REASONS.get(node.because, node.because)
             yield f"removes node {node.name}: {reason}{_describe_jobs(node)}"
     for reason, nodes in idle_by_reason.items():
         if nodes:
             yield _format_idle_nodes(_REMOVAL_REASONS[reason], nodes, removed_nodes.scheduler)
+    unnamed_nodes = [node for node in removed_nodes.nodes if not node.name]
+    if unnamed_nodes:
+        reason = _REMOVAL_REASONS.get(unnamed_nodes[0].because, unnamed_nodes[0].because)
+        yield f"removes {counted(len(unnamed_nodes), 'node')} without a known name: {reason}"
     if removed_nodes.busy:
         yield _describe_busy_policy(removed_nodes)
+
+
+def render_removals(change: ResourceChange) -> Iterator[str]:
+    """Yield the lines of `render_removed_nodes` for the nodes that a change removes.
+
+    None for an object that is removed as a whole while the jobs on its nodes are unknown: the lines
+    would say nothing new.
+    """
+    is_whole = change.action in (PlanAction.DELETE, PlanAction.REPLACE)
+    if change.leaving is not None and (change.leaving.has_known_jobs or not is_whole):
+        yield from render_removed_nodes(change.leaving)
 
 
 def _format_idle_nodes(because: str, nodes: Sequence[RemovedNode], scheduler: str) -> str:
     """Format one line for idle nodes: `removes nodes a, b: stopped; no job runs there (slurm)`.
 
-    At most `_MAX_NODES_LISTED` nodes are named; the others are counted.
+    At most `_MAX_NODES_LISTED` nodes are named; the others are counted. Without a `scheduler` the
+    jobs are unknown.
     """
     names = ", ".join(node.name for node in nodes[:_MAX_NODES_LISTED])
     names += f" and {len(nodes) - _MAX_NODES_LISTED} more" if len(nodes) > _MAX_NODES_LISTED else ""
     subject = f"removes node {names}" if len(nodes) == 1 else f"removes nodes {names}"
-    return f"{subject}: {because}; no job runs there ({scheduler})"
+    jobs = f"no job runs there ({scheduler})" if scheduler else "jobs there are unknown"
+    return f"{subject}: {because}; {jobs}"
 
 
 def _describe_jobs(node: RemovedNode) -> str:
@@ -402,7 +424,8 @@ def _format_evidence_age(repair: NodeRepair, made_at: str) -> str:
 
 def _describe_node_jobs(change: ResourceChange, repair: NodeRepair) -> str:
     """Describe the jobs on a node under repair, or say "unknown"."""
-    nodes = change.leaving.nodes if change.leaving is not None else ()
+    has_known_jobs = change.leaving is not None and change.leaving.has_known_jobs
+    nodes = change.leaving.nodes if change.leaving is not None and has_known_jobs else ()
     node = next((candidate for candidate in nodes if candidate.name == repair.node), None)
     return "its jobs are unknown" if node is None else _describe_running_jobs(node)
 

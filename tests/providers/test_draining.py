@@ -36,7 +36,7 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.records import Drain, Drains, FolderRecords, Intents
-from gpuform.schemas.policies.drain import DrainInputs, RemovedNodes, RunningJob
+from gpuform.schemas.policies.drain import DrainInputs, RemovedNode, RemovedNodes, RunningJob
 
 ID = "c1"
 MINUTE = 60.0
@@ -571,12 +571,11 @@ class TestUnknownNodes:
         self, call: ProviderContext, scheduler: SimulatedScheduler, reported: Any
     ) -> None:
         scheduler.nodes_by_name = {}
-        assert (
-            build_drain_of_four(call, scheduler).predict_removed_nodes(
-                NodeEviction({"w1": "deleted"})
-            )
-            is None
+        removed = build_drain_of_four(call, scheduler).predict_removed_nodes(
+            NodeEviction({"w1": "deleted"})
         )
+        assert not removed.has_known_jobs
+        assert removed.nodes == (RemovedNode(name="w1", because="deleted"),)
         assert "no node has the name, an id or an address of w1" in reported.unchecked[0]
 
     def test_a_permission_allows_removing_an_unknown_node(
@@ -677,10 +676,14 @@ class TestWords:
             raise Unreachable("no\n answer")
 
         scheduler.before = raise_unreachable
-        assert (
-            build_drain_of_four(call, scheduler).predict_removed_nodes(NodeEviction(count=1))
-            is None
+        removed = build_drain_of_four(call, scheduler).predict_removed_nodes(
+            NodeEviction({"w1": "deleted"}, count=2, requested_names=["w3"])
         )
+        assert [(node.name, node.because) for node in removed.nodes] == [
+            ("w1", "deleted"),
+            ("w3", "named"),
+            ("", "unchosen"),
+        ]
         assert reported.unchecked == [
             (
                 "the nodes to remove from pool train, and their jobs: no answer. gpuform "

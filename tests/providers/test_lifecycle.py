@@ -362,7 +362,7 @@ class TestNeverLost:
         with emulator.use_context_of():
             inputs = cluster.check({}, cluster_inputs).inputs
             created = cluster.create(inputs)
-        emulator.add_fault("GET", "^/compute/clusters/", status=401, skip=1, count=1, body={})
+        emulator.add_fault("GET", "^/compute/clusters/", status=401, skip=2, count=1, body={})
         call = emulator.create_context()
         with use_context(call):
             updated = cluster.update(

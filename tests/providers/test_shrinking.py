@@ -15,9 +15,11 @@ from support.schedulers.cluster_with_jobs import (
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.draining import DrainOperation
-from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity
+from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity, UnplannedRemoval
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.together.client import TogetherClient
+from gpuform.providers.together.cluster import ClusterOperations
+from gpuform.schemas.policies.drain import RemovalCount
 
 
 @pytest.fixture
@@ -90,8 +92,13 @@ class TestChoice:
 
     def test_growing_removes_no_node_and_ignores_earlier_names(self, cluster: Cluster) -> None:
         news = cluster.declare(40.0, nodes=["train-worker-9"])
-        assert cluster.predict_removals(news) is None
+        assert cluster.predict_removals(news) == {}
         assert cluster.update(news)["ready"] is True
+
+    def test_a_change_of_other_fields_sends_no_node_count(self, cluster: Cluster) -> None:
+        cluster.emulator.send_as_somebody_else("PUT", f"/clusters/{cluster.id}", {"num_gpus": 48})
+        cluster.emulator.advance(3600)
+        assert cluster.predict_removals(cluster.declare(32.0, wait_minutes=5)) == {}
 
     def test_nodes_added_by_others_are_not_removed_under_a_job(self, cluster: Cluster) -> None:
         """State 32, platform 48, declared 40: two nodes are removed, one of them idle."""
@@ -101,6 +108,39 @@ class TestChoice:
         cluster.update(cluster.declare(40.0))
         assert cluster.workers == ["0", "1", "2", "3", "5"]
         assert cluster.pod_ends.get(job) != "killed"
+
+    @pytest.mark.parametrize("planned", [RemovalCount(1, 8), RemovalCount(None, 8)])
+    def test_more_nodes_than_planned_are_not_even_drained(
+        self, cluster: Cluster, planned: RemovalCount
+    ) -> None:
+        cluster.emulator.send_as_somebody_else("PUT", f"/clusters/{cluster.id}", {"num_gpus": 48})
+        cluster.emulator.advance(3600)
+        with pytest.raises(UnplannedRemoval) as refused:
+            cluster.update(cluster.declare(), planned_removal=planned)
+        assert str(refused.value).startswith(
+            f"cluster train: this would remove 3 nodes with 24 GPUs, and the plan removes {planned}"
+        )
+        assert (cluster.cordoned, cluster.drain_record) == ([], None)
+        assert cluster.sent_updates == [{"num_gpus": 48}]
+
+    @pytest.mark.parametrize(("num_gpus", "drained"), [(24.0, "1 node"), (40.0, "none")])
+    def test_a_cluster_that_grows_during_the_drain_or_the_request_is_not_shrunk(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, num_gpus: float, drained: str
+    ) -> None:
+        send_changes = ClusterOperations._send_changes
+
+        def enlarge_before(*arguments: Any) -> None:
+            cluster.emulator.send_as_somebody_else(
+                "PUT", f"/clusters/{cluster.id}", {"num_gpus": 64}
+            )
+            cluster.emulator.advance(3600)
+            send_changes(*arguments)
+
+        monkeypatch.setattr(ClusterOperations, "_send_changes", enlarge_before)
+        with pytest.raises(UnplannedRemoval, match=f"gpuform has drained {drained}: it has grown"):
+            cluster.update(cluster.declare(num_gpus))
+        assert cluster.sent_updates == [{"num_gpus": 64}]
+        assert (len(cluster.workers), cluster.cordoned, cluster.drain_record) == (8, [], None)
 
 
 class TestBusy:
@@ -164,7 +204,8 @@ class TestBusy:
 class TestTroubles:
     def test_the_shrink_is_refused_if_kubernetes_does_not_answer(self, cluster: Cluster) -> None:
         cluster.emulator.add_fault("GET", KUBERNETES_PATH, status=503, count=None)
-        assert cluster.predict_removals(cluster.declare()) is None
+        # the number of the nodes does not depend on their jobs
+        assert cluster.predict_removals(cluster.declare()) == {"": ("unchosen", [])}
         (messages,) = cluster.emulator.reported.unchecked
         assert messages.startswith("the nodes to remove from cluster train, and their jobs: ")
         with pytest.raises(GpuformError, match="cluster train: no node was removed"):

@@ -31,7 +31,7 @@ from gpuform.providers.scp.nodes.planning import (
 )
 from gpuform.providers.slurm.scheduler import create_declared_scheduler
 from gpuform.schemas.policies.drain import PoolDrainInputs, RemovedNodes
-from gpuform.schemas.scp.outputs import FAILED_NODE_STATES, NodeOutputs
+from gpuform.schemas.scp.outputs import FAILED_NODE_STATES, GPUS_PER_SERVER, NodeOutputs
 
 KeptNode = tuple[NodeOutputs, DeclaredNode]
 
@@ -145,25 +145,30 @@ class NodeDrainer:
         return self._create_drain_operation(NodeEviction(), nodes).observe_workers()
 
     def predict_removed_nodes(
-        self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
-    ) -> RemovedNodes | None:
-        """Return the nodes an update would remove now, with the jobs on each, for a plan.
+        self,
+        eviction: NodeEviction,
+        nodes: Sequence[NodeOutputs],
+        deleted_names: Sequence[str] = (),
+    ) -> RemovedNodes:
+        """Return which nodes an update would remove now, with their jobs, for a plan.
 
-        Returns None for an empty eviction. Also returns None, and reports a skipped check, if no
-        scheduler is declared or the scheduler does not report the jobs.
+        The jobs are unknown, with a skipped check, if no scheduler is declared or the scheduler
+        does not report them. Without a declared scheduler the deleted nodes are `deleted_names`.
 
         Raises:
             GpuformError: a declared name is wrong.
         """
         if not eviction:
-            return None
+            return RemovedNodes(nodes=())
         self._refuse_wrong_names(eviction, nodes)
         if not self._drain_inputs.has_scheduler:
             self._context.on_skipped_check(
                 f"the jobs on nodes of {self._label} whose GPUs are removed: no scheduler is "
                 "declared (drain.kubernetes or drain.slurm)"
             )
-            return None
+            reasons = {**eviction.reason_by_node, **dict.fromkeys(deleted_names, "deleted")}
+            target = DrainTarget(self._id, self._label, _nodes_to_workers(nodes))
+            return target.predict_without_scheduler(NodeEviction(reasons))
         return self._create_drain_operation(eviction, nodes).predict_removed_nodes(eviction)
 
     def uncordon_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
@@ -239,6 +244,7 @@ def _nodes_to_workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:
             aliases=(node.id,),
             addresses=tuple(filter(None, (node.policy_ip, node.policy_nat))),
             is_failed=node.state in FAILED_NODE_STATES,
+            gpus=GPUS_PER_SERVER,
         )
         for node in live_nodes
     ]

@@ -44,10 +44,11 @@ def split_into_batches(items: Sequence[T]) -> list[Sequence[T]]:
 def parse_stored_nodes(outputs: Mapping[str, Any]) -> list[NodeOutputs] | None:
     """Parse the nodes in a pool's outputs; None if no run has seen a node yet.
 
+    A run that saw none of the nodes in `node_ids`, as right after their create, proves nothing.
     A node stored without image or server type has those of the pool.
     """
     nodes = outputs.get("gpu_nodes")
-    if not isinstance(nodes, Mapping):
+    if not isinstance(nodes, Mapping) or (not nodes and outputs.get("node_ids")):
         return None
     # States of older versions do not say what each node was made with: as all of them.
     pool_values = {

@@ -13,7 +13,7 @@ from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.records import Target
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.nodes.draining import NodeDrainer
+from gpuform.providers.scp.nodes.draining import NodeDrainer, find_interruptions
 from gpuform.providers.scp.nodes.ledger import NodeLedger
 from gpuform.providers.scp.nodes.moving import describe_empty_fabric, find_fabric
 from gpuform.providers.scp.nodes.planning import (
@@ -30,11 +30,12 @@ from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, PoolCreator, build_pool_id
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.providers.scp.pool.rollout import Rollout, RolloutLimits
-from gpuform.schemas.policies.drain import RemovedNodes
+from gpuform.schemas.policies.drain import RemovalCount, RemovedNodes
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import (
     FAILED_NODE_STATES,
+    GPUS_PER_SERVER,
     STABLE_NODE_STATES,
     NodeOutputs,
     NodePoolOutputs,
@@ -73,6 +74,8 @@ class PoolReconciler:
         self._context = context
         self._inputs = inputs
         self._drained_ids = set[str]()
+        self._removed_ids = set[str]()
+        self._replaced_ids = set[str]()
         self._declared = DeclaredPool.from_inputs(inputs.dump_declared())
         limits = RolloutLimits(
             inputs.rollout, self._repairs.max_parallel, self._repairs.unrepaired_reasons
@@ -152,10 +155,12 @@ class PoolReconciler:
         evict-jobs`.
 
         Raises:
+            UnplannedRemoval: the plan of the run shows fewer nodes.
             GpuformError: nodes must not be removed, or others go on changing the pool.
         """
         plan = self._plan_step(plan)
         for _ in range(_MAX_DRAIN_ATTEMPTS):
+            self._require_planned(plan)
             eviction = self.drainer.build_eviction(plan, self._declared.fabric)
             evicted_ids = self._get_ids(
                 [*eviction.reason_by_node, *(node.gpu_node_name for node in plan.delete)]
@@ -171,11 +176,11 @@ class PoolReconciler:
             plan = self._plan_step(self.plan_changes())
         raise GpuformError("the nodes of the pool keep changing: run the command again")
 
-    def predict_removed_nodes(self) -> RemovedNodes | None:
+    def predict_removed_nodes(self) -> RemovedNodes:
         """Predict which nodes an update would remove, stop or move now.
 
-        None if there are none, or if no declared scheduler reports the jobs, which is reported as a
-        skipped check.
+        The jobs are unknown if no declared scheduler reports them, which is reported as a skipped
+        check.
 
         Raises:
             GpuformError: a declared name does not fit the nodes.
@@ -183,8 +188,31 @@ class PoolReconciler:
         plan = self.plan_changes()
         eviction = self.drainer.build_eviction(plan, self._declared.fabric)
         return self._rollout.sort_removed_nodes(
-            self.drainer.predict_removed_nodes(eviction, self.nodes.all)
+            self.drainer.predict_removed_nodes(
+                eviction, self.nodes.all, [node.gpu_node_name for node in plan.delete]
+            )
         )
+
+    def _require_planned(self, plan: PoolPlan) -> None:
+        """Raise UnplannedRemoval if this call removes more nodes than the plan of its run shows.
+
+        Nodes that the call has deleted before count, too, and repairs do not.
+        """
+        removed_ids, replaced_ids = self._add_removals(plan)
+        interrupted_count = len(list(find_interruptions(plan.keep, self._declared.fabric)))
+        self._context.require_planned_removal(
+            f"pool {self._inputs.gpu_node_name_prefix}",
+            RemovalCount(
+                len(removed_ids | replaced_ids) + interrupted_count,
+                len(removed_ids) * GPUS_PER_SERVER,
+            ),
+        )
+
+    def _add_removals(self, plan: PoolPlan) -> tuple[set[str], set[str]]:
+        """Return the ids of removed and of replaced nodes: of earlier deletions, and of `plan`."""
+        return self._removed_ids | {node.id for node in plan.delete}, self._replaced_ids | {
+            replacement.node.id for replacement in plan.replace if not replacement.is_repair
+        }
 
     def _plan_step(self, plan: PoolPlan) -> PoolPlan:
         """Return the plan with only the replacements allowed to begin now.
@@ -247,6 +275,7 @@ class PoolReconciler:
             )
         # First drained, then deleted, then changed, then created: jobs end before their node does.
         plan = self.drain_planned_nodes(plan)
+        self._removed_ids, self._replaced_ids = self._add_removals(plan)
         has_sent = self._steps.delete_nodes(plan.deleted_nodes)
         has_sent |= self._steps.send_next_steps(
             plan.keep, self._declared.fabric, self._find_target_fabric(plan)

@@ -97,12 +97,12 @@ class Rollout:
             return 0.0
         return len(plan.replace) * (STEP_TIMEOUT_S + JOIN_TIMEOUT_S + self._limits.pause_s)
 
-    def sort_removed_nodes(self, removed: RemovedNodes | None) -> RemovedNodes | None:
+    def sort_removed_nodes(self, removed: RemovedNodes) -> RemovedNodes:
         """Sort the removed nodes by the order of the removal: idle nodes first.
 
-        Without limits, or for None, they are returned unchanged.
+        Without limits they are returned unchanged.
         """
-        if not self._limits or removed is None:
+        if not self._limits:
             return removed
         nodes = sorted(removed.nodes, key=lambda node: bool(node.jobs))
         return removed.model_copy(update={"nodes": tuple(nodes)})

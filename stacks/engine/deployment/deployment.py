@@ -18,6 +18,7 @@ from gpuform.providers.records import EphemeralRecords, Intent, Intents
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PlanAction
+from gpuform.schemas.policies.drain import RemovalCount
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.deployment.options import DeploymentTarget, Options, Outcome
 from gpuform.stacks.engine.executing import (
@@ -602,6 +603,7 @@ class Deployment:
             on_progress=lambda text: self.events.emit(Progress(urn, text)),
             on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
             on_skipped_check=self._report_skipped_check,
+            planned_removal=self.options.planned_removals.get(urn, RemovalCount()),
         )
 
     def _warn(self, message: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.plan import Basis, Plan, ResourceChange
+from gpuform.schemas.policies.drain import RemovalCount
 from gpuform.stacks.engine import digests
 from gpuform.stacks.engine.digests import DeletionRule, Digest, Rule
 from gpuform.stacks.engine.executing import (
@@ -50,7 +51,8 @@ class Options:
     `refresh` reads every resource first; `rules` and `deletion_rules` are checked against the
     planned resources and deletions; `selection` limits the run; with `continue_on_error`, resources
     that do not depend on a failed one continue. `constraint` limits the changes to those of a saved
-    plan. `calendar` finds the due changes of an expire or repair; there, `selection` limits what is
+    plan. `planned_removals` are the most that a real run may remove of each resource, by URN.
+    `calendar` finds the due changes of an expire or repair; there, `selection` limits what is
     read before, and dependents of expired resources are deleted only with `target_dependents`.
     `concurrent_run` describes another process that changes the stack meanwhile.
     `should_delete_first` says for a type and inputs whether a replacement without an explicit order
@@ -68,6 +70,7 @@ class Options:
     selection: Selection = field(default_factory=Selection)
     continue_on_error: bool = False
     constraint: PlanConstraint | None = None
+    planned_removals: Mapping[str, RemovalCount] = field(default_factory=dict)
     calendar: Calendar | None = None
     should_resume: Callable[[ResourceState], bool] = lambda _entry: False
     concurrent_run: str = ""

@@ -15,6 +15,7 @@ from gpuform.providers import values
 from gpuform.providers.platform import PROVIDER_KEY
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.errors import EngineError
+from gpuform.schemas.plan import ResourceChange
 from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.stacks.engine.executing.builtin_resources import StackReferences
 from gpuform.stacks.engine.planning import Op, Step
@@ -105,38 +106,36 @@ class StepApplier:
         new.outputs = _mark_secret_outputs(new)
 
     def _predict_removals(self, step: Step) -> Sequence[str]:
-        """Add nodes removed by the step, and others' objects on the nodes, to the planned change.
+        """Add nodes that the step removes, and others' objects in them, to the planned change.
 
-        Return the names of objects of others inside the object that the step removes. Nothing is
-        added if the nodes are unknown, or if the step only forgets the object.
+        The removed GPUs are those of the nodes on the platform, which somebody may have enlarged
+        since the state was written. Return the names of objects of others inside the object that
+        the step removes. Nothing is added if the nodes are unknown, or if the step only forgets the
+        object.
         """
         old, new, change = step.old, step.new, step.change
         if old is None or step.is_forget_only or not old.custom or old.external:
             return ()
-        removed_nodes: RemovedNodes | None = None
         objects_of_others: tuple[str, ...] = ()
+        updates: dict[str, Any] = {}
         if step.op is Op.UPDATE and new is not None and change is not None:
             removed_nodes = self.host.predict_removed_nodes(
                 old.urn, old.id, old.outputs, new.inputs, new.provider
             )
+            updates = _describe_update(change, removed_nodes)
         elif step.op in _REMOVAL_VERBS and not old.pending_replacement:
             if change is not None:
                 removed_nodes = self.host.predict_nodes_removed_with_object(
                     old.urn, old.id, old.outputs, _REMOVAL_VERBS[step.op], old.provider
                 )
+                if removed_nodes is not None and removed_nodes.nodes:
+                    updates = {"leaving": removed_nodes, "gpus_removed": removed_nodes.count_gpus()}
             objects_of_others = tuple(
                 self.host.find_foreign_objects(old.urn, old.id, old.outputs, old.provider)
             )
-        parts = {"leaving": removed_nodes, "others": objects_of_others}
-        removals: dict[str, Any] = {
-            name: part for name, part in parts.items() if part not in (None, ())
-        }
-        if change is not None and removals:
-            is_shrinking = removed_nodes is not None and removed_nodes.is_shrinking
-            # The platform has more nodes than the state: gates must not count this as a growth.
-            if step.op is Op.UPDATE and is_shrinking and change.gpus_removed == 0:
-                removals.update(gpus_added=None, gpus_removed=None)
-            step.change = change.model_copy(update=removals)
+            updates |= {"others": objects_of_others} if objects_of_others else {}
+        if change is not None and updates:
+            step.change = change.model_copy(update=updates)
         return objects_of_others
 
     def _keep_unchanged(self, step: Step) -> list[str]:
@@ -368,6 +367,23 @@ class StepApplier:
         finally:
             if is_settled:
                 self.snapshot.end(token)
+
+
+def _describe_update(change: ResourceChange, removed_nodes: RemovedNodes | None) -> dict[str, Any]:
+    """Return the fields of an update's change that follow from the nodes that it removes now.
+
+    Nothing if the nodes are unknown.
+    """
+    if removed_nodes is None:
+        return {}
+    lost_gpus, gpus_added = removed_nodes.count_lost_gpus(), change.gpus_added
+    if lost_gpus and removed_nodes.is_shrinking:
+        gpus_added = 0  # whatever the state lacks: the object has more GPUs than declared
+    elif lost_gpus and gpus_added is not None and change.gpus_removed is not None:
+        # The state shows the balance of nodes that are exchanged by their names.
+        gpus_added = max(0, gpus_added - change.gpus_removed + lost_gpus)
+    leaving = removed_nodes if removed_nodes.nodes else None
+    return {"leaving": leaving, "gpus_removed": lost_gpus, "gpus_added": gpus_added}
 
 
 def _require_new(step: Step) -> ResourceState:

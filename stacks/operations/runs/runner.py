@@ -16,6 +16,7 @@ from gpuform.providers.context import RunContext, use_run_context, write_trace
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.policies.drain import RemovalCount
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.stacks_plan import UnfinishedStep
 from gpuform.stacks.config_keys import ConfigKeys
@@ -70,6 +71,7 @@ from gpuform.stacks.operations.runs.saved_plans import (
     build_origin,
     build_sealed_plan,
     require_digest,
+    sum_removals,
 )
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, should_delete_first
 from gpuform.stacks.schedule.noticing import is_out_of_credit, list_entry_notices
@@ -349,7 +351,7 @@ class PlannedRun:
     def _preview_and_apply(self, constraint: PlanConstraint | None) -> RunResult:
         """Preview, confirm and apply the operation within the constraint of a saved plan."""
         options, saved_plan = self.options, self.saved_plan
-        run_context = self.stack.run_context
+        run_context, planned_removals = self.stack.run_context, dict[str, RemovalCount]()
         if options.preview_only or not options.skip_preview or saved_plan or self._must_be_planned:
             with use_run_context(self._preview_context) as preview_context:
                 run_ended, outcome = self._run_deployment(preview_context, preview=True)
@@ -375,14 +377,30 @@ class PlannedRun:
             if options.operation == "expire":
                 self.expiry.record_expired(outcome)
             run_context = self._limit_repairs(run_ended.plan)
+            planned_removals = self._list_planned_removals(run_ended.plan)
         with use_run_context(run_context):
-            return self._apply(run_context, constraint)
+            return self._apply(run_context, constraint, planned_removals)
 
-    def _apply(self, run_context: RunContext, constraint: PlanConstraint | None) -> RunResult:
+    def _list_planned_removals(self, preview_plan: Plan) -> dict[str, RemovalCount]:
+        """Return the most that the run may remove of each resource: as the reviewed plan shows.
+
+        Old objects that an interrupted run has left to delete have no limit of their own.
+        """
+        plan = self.saved_plan.plan if self.saved_plan else preview_plan
+        leftover_urns = {entry.urn for entry in self.stack.snapshot.resources if entry.delete}
+        removals = sum_removals(plan.changes)
+        return {urn: count for urn, count in removals.items() if urn not in leftover_urns}
+
+    def _apply(
+        self,
+        run_context: RunContext,
+        constraint: PlanConstraint | None,
+        planned_removals: Mapping[str, RemovalCount],
+    ) -> RunResult:
         """Run the operation, and store the run and the log in the history.
 
-        The caller has confirmed the plan. Also removes deleted clusters and hosts from the user's
-        kubeconfig and SSH files.
+        The caller has confirmed the plan, which removes at most `planned_removals`. Also removes
+        deleted clusters and hosts from the user's kubeconfig and SSH files.
         """
         options = self.options
         if options.preview_only or self.lock is None:
@@ -392,7 +410,11 @@ class PlannedRun:
         history_run = self.stack.begin(options.operation, origin)
         logger = RunLogger(Stopwatch(run_context.clock))
         run_ended, outcome = self._run_deployment(
-            run_context, preview=False, constraint=constraint, logger=logger
+            run_context,
+            preview=False,
+            constraint=constraint,
+            planned_removals=planned_removals,
+            logger=logger,
         )
         log = logger.build_log(run_ended.plan, self.stack, outcome).model_copy(
             update={"approval": self._approval, "unfinished": self.unfinished}
@@ -585,6 +607,7 @@ class PlannedRun:
         *,
         preview: bool,
         constraint: PlanConstraint | None = None,
+        planned_removals: Mapping[str, RemovalCount] | None = None,
         logger: RunLogger | None = None,
     ) -> tuple[RunEnded, Outcome]:
         """Run the engine once, between the events RunStarted and RunEnded.
@@ -607,6 +630,7 @@ class PlannedRun:
             selection=run_options.selection,
             continue_on_error=run_options.continue_on_error,
             constraint=constraint,
+            planned_removals=planned_removals or {},
             concurrent_run=self.lock_holder,
         )
         if run_options.operation == "expire":

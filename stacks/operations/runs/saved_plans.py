@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from gpuform.providers.context import get_run_context
-from gpuform.schemas.plan import Basis, Plan, PlanAction, ResourceChange
+from gpuform.schemas.plan import Basis, Plan, ResourceChange
+from gpuform.schemas.policies.drain import RemovalCount
 from gpuform.stacks.engine.ci_job import find_ci_job
 from gpuform.stacks.engine.deployment import (
     Operation,
@@ -40,7 +41,6 @@ from gpuform.stacks.operations.runs.plan_file import (
     mask_plan,
     read_plan,
 )
-from gpuform.stacks.review.value_text import counted
 
 _RECORDED_OPTIONS = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),
@@ -284,32 +284,26 @@ class SavedPlan:
 def describe_unplanned_removals(
     saved_plan: Plan, new_changes: Iterable[ResourceChange]
 ) -> Iterator[str]:
-    """Yield a message for each update with more removed nodes in the new preview than planned.
+    """Yield a message for each change of a new preview that removes more than the saved plan.
 
     Somebody may have enlarged a cluster since the plan: then a planned growth would shrink it.
-    Nodes to repair do not count. A plan that could not find out its nodes sets no limit.
     """
-    planned_counts = {
-        change.urn: _count_removed_nodes(change)
-        for change in saved_plan.changes
-        # Without nodes, a plan says that none is removed only if it made all its checks.
-        if change.leaving is not None or not (change.gpus_removed != 0 or saved_plan.unchecked)
-    }
-    for change in new_changes:
-        planned_count = planned_counts.get(change.urn)
-        count = _count_removed_nodes(change)
-        is_update = change.action is PlanAction.UPDATE
-        if is_update and planned_count is not None and count > planned_count:
+    planned_removals = sum_removals(saved_plan.changes)
+    for urn, removal in sum_removals(new_changes).items():
+        planned_removal = planned_removals.get(urn, RemovalCount())
+        if removal.exceeds(planned_removal):
             yield (
-                f"{name_of(change.urn)}: the update would remove {counted(count, 'node')}, and the "
-                f"plan removes {planned_count or 'none'}"
+                f"{name_of(urn)}: this would remove {removal}, and the plan removes "
+                f"{planned_removal}"
             )
 
 
-def _count_removed_nodes(change: ResourceChange) -> int:
-    """Return the number of nodes removed by a change, without nodes to be repaired."""
-    removed_names = {node.name for node in change.leaving.nodes} if change.leaving else set()
-    return len(removed_names - {node_repair.node for node_repair in change.repairs})
+def sum_removals(changes: Iterable[ResourceChange]) -> dict[str, RemovalCount]:
+    """Return what the changes remove, by URN. Old objects have the URN of their replacement."""
+    removals: dict[str, RemovalCount] = {}
+    for change in changes:
+        removals[change.urn] = removals.get(change.urn, RemovalCount(0, 0)) + change.removal
+    return removals
 
 
 def _collect_options(options: RunOptions) -> dict[str, Any]:

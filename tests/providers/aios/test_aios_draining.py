@@ -144,11 +144,10 @@ def test_without_a_scheduler_nothing_is_drained(registry: Any, cluster: Any) -> 
     call = registry.create_context()
     change_context(call, on_skipped_check=warnings.append)
     with use_context(call):
-        assert (
-            cluster.lifecycle.predict_nodes_removed_with_object(
-                cluster.id, cluster.state, "deleted"
-            )
-            is None
+        removed = cluster.lifecycle.predict_nodes_removed_with_object(
+            cluster.id, cluster.state, "deleted"
         )
+        assert not removed.has_known_jobs
+        assert {(node.because, node.gpus) for node in removed.nodes} == {("deleted", 0)}
     assert warnings == []
     cluster.delete()

@@ -177,8 +177,8 @@ class EmulatedEnvironment:
             return None
         return read.inputs, StoredResource(kind, "imported", read.id, read.inputs, read.outs)
 
-    def delete(self, resource: StoredResource) -> None:
-        with self.use_context(resource.name):
+    def delete(self, resource: StoredResource, **fields: Any) -> None:
+        with self.use_context(resource.name, **fields):
             KINDS[resource.kind]().delete(resource.id, convert_to_wire(resource.outs))
 
     # The platform.

@@ -9,10 +9,11 @@ import pytest
 from support.schedulers.simulated_scheduler import SimulatedScheduler
 
 from gpuform.providers.draining import ScheduledNode
-from gpuform.providers.errors import Cancelled, GpuformError
+from gpuform.providers.errors import Cancelled, GpuformError, UnplannedRemoval
 from gpuform.providers.records import Drains
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import draining
+from gpuform.schemas.policies.drain import RemovalCount, RemovedNode, RemovedNodes
 
 Properties = dict[str, Any]
 
@@ -66,6 +67,18 @@ def test_shrinking_removes_the_idle_node_and_not_the_newest(
     assert pool.outs["ready"] is True
     assert environment.count_writes() == {DELETE: 1}
     assert find_drain_record(environment, pool) is None
+
+
+def test_a_pool_loses_no_more_nodes_than_planned(environment: Any, pool_of_four: Any) -> None:
+    fewer = {**pool_of_four.inputs, "count": 2}
+    del fewer["drain"]
+    with pytest.raises(UnplannedRemoval, match=r"pool train: this would remove 2 nodes with 16"):
+        environment.update(pool_of_four, fewer, planned_removal=RemovalCount(1, 8))
+    with pytest.raises(UnplannedRemoval, match=r"remove 4 nodes with 32 GPUs, and .* 24 GPUs: it"):
+        environment.delete(pool_of_four, planned_removal=RemovalCount(None, 24))
+    assert environment.count_writes() == {}
+    pool = environment.update(pool_of_four, fewer, planned_removal=RemovalCount(2, 16))
+    assert (len(pool.nodes), environment.count_writes()) == (2, {DELETE: 1})
 
 
 @pytest.mark.slow
@@ -204,7 +217,9 @@ class TestWithoutAScheduler:
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
         fewer = {**pool_inputs, "count": 2}
-        assert predict_removed_nodes(environment, pool, fewer) is None
+        assert predict_removed_nodes(environment, pool, fewer) == RemovedNodes(
+            nodes=(RemovedNode(name="train-003", because="deleted", gpus=8),)
+        )
         (unchecked,) = environment.unchecked
         assert unchecked.startswith("the jobs on nodes of pool train whose GPUs are removed: ")
         assert list(environment.update(pool, fewer).nodes) == ["train-001", "train-002"]
@@ -240,7 +255,8 @@ class TestKubeconfig:
     def test_a_missing_kubeconfig_is_an_error(
         self, environment: Any, pool_of_four: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert predict_removed_nodes(environment, pool_of_four, shrink_inputs(pool_of_four)) is None
+        removed = predict_removed_nodes(environment, pool_of_four, shrink_inputs(pool_of_four))
+        assert removed.nodes == (RemovedNode(name="", because="unchosen", gpus=8),)
         assert "kubeconfig cannot be read (FileNotFoundError)" in environment.unchecked[-1]
         with pytest.raises(GpuformError, match="cannot be read"):
             environment.update(pool_of_four, shrink_inputs(pool_of_four))

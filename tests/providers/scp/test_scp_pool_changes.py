@@ -249,3 +249,14 @@ def test_the_plan_of_a_replaced_pool_shows_the_new_nodes(declared: Properties) -
         'nodes["edge"].nat_enabled',
         'nodes["edge"].public_ip_address_id',
     }
+
+
+@pytest.mark.parametrize("state", [{"gpu_nodes": {}}, {}])
+def test_nodes_that_no_run_has_seen_are_not_planned_as_created(
+    declared: Properties, state: Properties
+) -> None:
+    unseen = {**declared, **state, "node_ids": ["id-001", "id-002", "id-003"], "ready": False}
+    assert "count" not in format_changes(unseen, declared)
+    assert format_changes(unseen, {**declared, "count": 2})["count"] == (3, 2)
+    gone = {**unseen, "gpu_nodes": {}, "node_ids": []}
+    assert format_changes(gone, declared)["count"] == (0, 3)

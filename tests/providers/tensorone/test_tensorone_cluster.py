@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.errors import GpuformError, OutOfCapacity
+from gpuform.providers.errors import GpuformError, OutOfCapacity, UnplannedRemoval
+from gpuform.providers.tensorone.cluster import ClusterLifecycle
+from gpuform.schemas.policies.drain import RemovalCount, RemovedNode
 
 Json = dict[str, Any]
 
@@ -349,3 +351,39 @@ def test_an_update_past_its_deadline_is_resumed_by_the_next(platform: Any, input
     assert cluster.outs["ready"] is False
     assert "not done after 1m00s; last seen: starting" in cluster.outs["not_ready_reason"]
     assert platform.update(cluster).outs["ready"] is True
+
+
+class TestPlannedRemoval:
+    """A cluster with 8 GPUs on the platform, and fewer in state and declaration."""
+
+    def test_a_plan_counts_the_gpus_of_the_platform(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create({**inputs, "gpu_count": 8})
+        with platform.use_provider_context(preview=True):
+            lifecycle = ClusterLifecycle()
+            changed = lifecycle.predict_removed_nodes(cluster.id, cluster.outs, inputs)
+            deleted = lifecycle.predict_nodes_removed_with_object(
+                cluster.id, {**cluster.outs, "gpu_count": 4}, "deleted"
+            )
+        assert changed.nodes == (RemovedNode(name="train", because="resized", gpus=4),)
+        assert deleted.nodes == (RemovedNode(name="train", because="deleted", gpus=8),)
+        assert (changed.count_lost_gpus(), changed.count_nodes()) == (4, 0)
+
+    def test_an_update_and_a_deletion_remove_no_more_gpus_than_planned(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        cluster = platform.create({**inputs, "gpu_count": 8})
+        platform.take_writes()
+        with pytest.raises(
+            UnplannedRemoval, match="remove 1 node with 8 GPUs, and the plan removes 1 "
+        ):
+            platform.delete(cluster, planned_removal=RemovalCount(1, 4))
+        updated = platform.update(
+            cluster, {**inputs, "gpu_count": 2}, planned_removal=RemovalCount(0, 4)
+        )
+        assert (
+            "this would remove 6 GPUs, and the plan removes 4 GPUs"
+            in (updated.outs["not_ready_reason"])
+        )
+        assert platform.take_writes() == []
+        updated = platform.update(cluster, inputs, planned_removal=RemovalCount(0, 4))
+        assert updated.outs["ready"] is True

@@ -1,4 +1,4 @@
-"""Test that a plan does not count a growth as one if the platform would remove nodes."""
+"""Test that a plan counts the GPUs of the nodes that the platform would remove."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,18 +17,23 @@ URN = "urn:pulumi:dev::lab::together:Cluster::train"
 @pytest.mark.parametrize(
     ("because", "planned", "counts"),
     [
-        ("idle", (8, 0), (None, None)),
-        ("idle", (0, 8), (0, 8)),
+        ("idle", (8, 0), (0, 24)),  # the state has fewer nodes than declared, the platform more
+        ("idle", (0, 8), (0, 24)),
+        ("resized", (0, 0), (0, 24)),
+        ("deleted", (0, 8), (16, 24)),  # nodes that are exchanged by their names
+        ("deleted", (0, 24), (0, 24)),
         ("replaced", (8, 0), (8, 0)),
-        (None, (8, 0), (8, 0)),
+        ("stopped", (0, 8), (0, 0)),
+        (None, (0, 8), (0, 0)),
     ],
 )
-def test_a_growth_that_removes_nodes_has_an_unknown_number_of_gpus(
-    because: str | None, planned: tuple[int, int], counts: tuple[int | None, int | None]
+def test_an_update_removes_the_gpus_of_the_nodes_on_the_platform(
+    because: str | None, planned: tuple[int, int], counts: tuple[int, int]
 ):
-    nodes = (RemovedNode(name="w8", because=because),) if because else ()
+    names = ("w7", "w8", "w9") if because else ()
+    nodes = tuple(RemovedNode(name=name, because=str(because), gpus=8) for name in names)
     removed_nodes = RemovedNodes(scheduler="Kubernetes", on_busy="wait", nodes=nodes)
-    host = SimpleNamespace(predict_removed_nodes=lambda *_: removed_nodes if nodes else None)
+    host = SimpleNamespace(predict_removed_nodes=lambda *_: removed_nodes)
     applier = StepApplier(*cast("Any", [host, *([None] * 6)]))
     old, new = (ResourceState(URN, True, "together:Cluster", id="c-1") for _ in range(2))
     change = ResourceChange(

@@ -1,13 +1,13 @@
-"""Test that an update may remove no more nodes than its saved plan."""
+"""Test that a run may remove no more nodes and GPUs than its saved plan."""
 
 from typing import Any
 
 import pytest
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
+from gpuform.schemas.policies.drain import RemovalCount, RemovedNode, RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.stacks.operations.runs.saved_plans import describe_unplanned_removals
+from gpuform.stacks.operations.runs.saved_plans import describe_unplanned_removals, sum_removals
 
 
 def build_change(
@@ -19,47 +19,60 @@ def build_change(
         type="together:Cluster",
         name="train",
         action=action,
-        reason=PlanReason.CHANGED,
         leaving=RemovedNodes(scheduler="Kubernetes", on_busy="wait", nodes=removed_nodes)
         if nodes
         else None,
-        **{"gpus_removed": 0, **fields},
+        **{"gpus_removed": 0, "reason": PlanReason.CHANGED, **fields},
     )
 
 
-def find_problems(planned: ResourceChange, now: ResourceChange, *unchecked: str) -> list[str]:
-    plan = Plan.from_changes("lab", "dev", [planned], unchecked=unchecked)
+def find_problems(planned: ResourceChange, now: ResourceChange) -> list[str]:
+    plan = Plan.from_changes("lab", "dev", [planned])
     return list(describe_unplanned_removals(plan, [now]))
 
 
-def test_a_planned_growth_removes_no_node_of_a_cluster_that_has_grown_further():
-    assert find_problems(build_change(()), build_change(("w7", "w8"))) == [
-        "train: the update would remove 2 nodes, and the plan removes none"
-    ]
-
-
+@pytest.mark.parametrize("action", [PlanAction.UPDATE, PlanAction.DELETE])
 @pytest.mark.parametrize(("nodes", "is_refused"), [(("w1",), False), (("w1", "w2"), True)])
 def test_a_removal_of_other_nodes_passes_and_of_more_nodes_does_not(
-    nodes: tuple[str, ...], is_refused: bool
+    nodes: tuple[str, ...], is_refused: bool, action: PlanAction
 ):
-    problems = find_problems(build_change(("w9",)), build_change(nodes))
+    problems = find_problems(build_change(("w9",), action), build_change(nodes, action))
     assert problems == (
-        ["train: the update would remove 2 nodes, and the plan removes 1"] if is_refused else []
+        ["train: this would remove 2 nodes, and the plan removes 1 node"] if is_refused else []
     )
+
+
+@pytest.mark.parametrize(
+    ("planned", "now", "message"),
+    [
+        (0, 16, "this would remove 2 nodes with 16 GPUs, and the plan removes none"),
+        (8, 16, "this would remove 2 nodes with 16 GPUs, and the plan removes 8 GPUs"),
+        (16, 16, ""),
+        (None, 16, ""),
+        (0, None, ""),
+    ],
+)
+def test_a_plan_without_names_of_nodes_limits_the_gpus(
+    planned: int | None, now: int | None, message: str
+):
+    """Plans of older releases have no nodes if no scheduler has reported their jobs."""
+    problems = find_problems(
+        build_change((), gpus_removed=planned), build_change(("w1", "w2"), gpus_removed=now)
+    )
+    assert problems == ([f"train: {message}"] if message else [])
 
 
 def test_nodes_that_are_repaired_are_limited_by_the_planned_repairs():
     node_repair = NodeRepair(node="w1", mode="HOST_AWARE", cause="platform", because="GpuLost")
-    assert find_problems(build_change(()), build_change(("w1",), repairs=(node_repair,))) == []
+    now = build_change(("w1", "w2"), repairs=(node_repair,))
+    assert find_problems(build_change(("w2",)), now) == []
 
 
-def test_a_plan_that_does_not_know_its_removed_nodes_sets_no_limit():
-    now = build_change(("w1",))
-    assert find_problems(build_change(()), now, "the jobs of train are unknown") == []
-    assert find_problems(build_change((), gpus_removed=8), now) == []
-    assert find_problems(build_change((), gpus_removed=None), now) == []
+def test_what_a_refresh_finds_gone_is_not_removed_by_the_run():
+    gone = build_change((), PlanAction.DELETE, gpus_removed=8, reason=PlanReason.GONE)
+    assert find_problems(build_change(()), gone) == []
 
 
-def test_a_deletion_takes_all_nodes():
-    planned, now = (build_change(nodes, PlanAction.DELETE) for nodes in [("w1",), ("w1", "w2")])
-    assert find_problems(planned, now) == []
+def test_an_old_object_is_counted_with_its_replacement():
+    old, new = build_change((), gpus_removed=8), build_change(("w1",), gpus_removed=16)
+    assert sum_removals([old, new]) == {old.urn: RemovalCount(None, 24)}

@@ -1,0 +1,105 @@
+"""Test that a plan counts the nodes of the platform, and that a run removes no more than its plan.
+
+Somebody else enlarges the cluster of the stack, which has two nodes of eight GPUs.
+"""
+
+import json
+import os
+import urllib.request
+from typing import Any
+
+import pytest
+from support.stacks.planned_project import PlannedProject
+
+from gpuform.stacks.operations.runs.runner import PlannedRun
+
+GATE = "gates:\n  few: {max_destroyed_gpus: 8}\n"
+
+
+def enlarge_outside(project: PlannedProject, gpus: int = 32) -> None:
+    """Enlarge the cluster as somebody else, and wait until its new nodes run."""
+    resources = json.loads(project.state_file)["checkpoint"]["latest"]["resources"]
+    (id_,) = (resource["id"] for resource in resources if resource["urn"].endswith("::train"))
+    headers = {
+        "Authorization": f"Bearer {os.environ['TOGETHER_API_KEY']}",
+        "Content-Type": "application/json",
+    }
+    for method, path, body in (
+        ("PUT", f"/together/v1/compute/clusters/{id_}", {"num_gpus": gpus}),
+        ("POST", "/_emulator/clock", {"advance": 3600}),
+    ):
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(f"{project.url}{path}", data, headers, method=method)
+        urllib.request.urlopen(request).close()
+
+
+def plan_train(project: PlannedProject, *command: str) -> Any:
+    """Save a plan, and return the change of the cluster."""
+    ran = project.run(*(command or ("preview",)), "--save-plan", "plan.json")
+    assert ran.code == 0, ran.out + ran.err
+    (change,) = (c for c in project.plan_document["changes"] if c["name"] == "train")
+    return change
+
+
+@pytest.mark.slow
+def test_a_plan_that_shrinks_counts_the_nodes_of_the_platform(
+    applied_project: PlannedProject,
+) -> None:
+    enlarge_outside(applied_project)
+    applied_project.run("config", "set", "gpus", "8")
+    change = plan_train(applied_project)
+    assert (change["gpus_removed"], change["gpus_added"]) == (24, 0)
+    assert [node["gpus"] for node in change["leaving"]["nodes"]] == [8, 8, 8]
+    assert "removes 24 GPUs" in applied_project.run("review", "plan.json").out
+    (applied_project.project / "gates.yaml").write_text(GATE)
+    ran = applied_project.run("up", "--yes")
+    assert ran.code == 5
+    assert "the plan removes 24 GPUs (train): the limit is 8" in ran.out + ran.err
+    assert plan_train(applied_project, "destroy")["gpus_removed"] == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "gpus", "planned"),
+    [
+        ("up", 24, "the plan removes none"),
+        ("up", 8, "the plan removes 1 node with 8 GPUs"),
+        ("destroy", 16, "the plan removes 2 nodes with 16 GPUs"),
+    ],
+)
+def test_a_run_removes_no_more_than_its_plan(
+    applied_project: PlannedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    gpus: int,
+    planned: str,
+) -> None:
+    confirm = PlannedRun._is_confirmed
+
+    def enlarge_while_the_plan_is_read(run: PlannedRun, *arguments: Any) -> bool:
+        enlarge_outside(applied_project)
+        sent_changes[:] = applied_project.sent_changes
+        return confirm(run, *arguments)
+
+    sent_changes: list[str] = []
+    monkeypatch.setattr(PlannedRun, "_is_confirmed", enlarge_while_the_plan_is_read)
+    applied_project.run("config", "set", "gpus", str(gpus))
+    ran = applied_project.run(command, "--yes")
+    assert ran.code == 1, ran.out + ran.err
+    assert applied_project.sent_changes == sent_changes
+    assert planned in ran.out + ran.err
+    assert "it has grown since the plan was made; gpuform did not request this" in (
+        ran.out + ran.err
+    )
+
+
+@pytest.mark.slow
+def test_a_saved_plan_is_refused_if_more_nodes_would_be_removed(
+    applied_project: PlannedProject,
+) -> None:
+    plan_train(applied_project, "destroy")
+    enlarge_outside(applied_project)
+    assert (
+        "train: this would remove 4 nodes with 32 GPUs, and the plan removes 2 nodes with 16 GPUs"
+        in applied_project.apply_refused_plan()
+    )
