@@ -1,4 +1,4 @@
-"""Compare property values, represent unknown ones, and sort by dependencies.
+"""Compare property values, represent unknown ones, and follow dependencies.
 
 Used by every package: diff, plan, engine and providers share this one type of unknown value.
 """
@@ -195,3 +195,16 @@ def sort_by_dependencies(
                 del path[item]
                 ordered[item] = None
     return list(ordered)
+
+
+def find_reachable(
+    items: Iterable[_Item], list_next: Callable[[_Item], Iterable[_Item]]
+) -> set[_Item]:
+    """Return the items and all others that can be reached from an item by `list_next`."""
+    reached, waiting = set[_Item](), [*items]
+    while waiting:
+        item = waiting.pop()
+        if item not in reached:
+            reached.add(item)
+            waiting += list_next(item)
+    return reached

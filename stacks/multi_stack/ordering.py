@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.values import sort_by_dependencies
+from gpuform.schemas.values import find_reachable, sort_by_dependencies
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
 from gpuform.stacks.engine.ci_job import prefer_branch
 from gpuform.stacks.engine.store import Backend, strip_credentials
@@ -91,13 +91,7 @@ class StackOrder:
 
     def list_dependants(self, names: Iterable[str]) -> set[str]:
         """Return the named stacks with all direct and indirect dependants."""
-        return find_dependants(
-            set(names),
-            {
-                name: set(stack_dependencies)
-                for name, stack_dependencies in self.dependencies.items()
-            },
-        )
+        return find_dependants(names, self.dependencies)
 
 
 def order_workspace(
@@ -137,19 +131,13 @@ def order_workspace(
     return order, names
 
 
-def find_dependants(names: set[str], dependencies: Mapping[str, Collection[str]]) -> set[str]:
-    """Add all direct and indirect dependants of `names` to the set, and return the set."""
+def find_dependants(names: Iterable[str], dependencies: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the names with all their direct and indirect dependants."""
     users: dict[str, list[str]] = {}
     for name, stack_dependencies in dependencies.items():
         for other in stack_dependencies:
             users.setdefault(other, []).append(name)
-    rest = list(names)
-    while rest:
-        for user in users.get(rest.pop(), ()):
-            if user not in names:
-                names.add(user)
-                rest.append(user)
-    return names
+    return find_reachable(names, lambda name: users.get(name, ()))
 
 
 def find_cycles(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:

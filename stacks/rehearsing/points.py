@@ -17,6 +17,7 @@ import httpx
 from gpuform.providers.emulator.app import move_clock
 from gpuform.providers.emulator.server import Server
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.values import find_reachable
 from gpuform.stacks.engine.planning import Op, Step, StepStarted
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import get_stack_and_project
@@ -365,13 +366,8 @@ def find_urns_by_owner(
     """Return the resources of each owner, with all direct and indirect dependencies."""
     urns: dict[Owner, frozenset[str]] = {}
     for urn, owner in learned.owners.items():
-        owner_urns, pending = set(urns.get(owner, ())), [urn]
-        while pending:
-            current = pending.pop()
-            if current not in owner_urns:
-                owner_urns.add(current)
-                pending += dependencies.get(current, ())
-        urns[owner] = frozenset(owner_urns)
+        needed_urns = find_reachable([urn], lambda urn: dependencies.get(urn, ()))
+        urns[owner] = urns.get(owner, frozenset()) | needed_urns
     return urns
 
 

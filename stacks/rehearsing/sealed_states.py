@@ -21,6 +21,7 @@ from gpuform.schemas.values import (
     SECRET_SIGNATURE,
     SIGNATURE_KEY,
     convert_leaves,
+    find_reachable,
     is_secret_object,
 )
 from gpuform.stacks.engine.project import StackSettings, convert_encrypted, is_secure
@@ -234,17 +235,15 @@ def choose_changes(plan: Plan) -> frozenset[str] | None:
 def _keep_resources(resources: list[Any], chosen: frozenset[str]) -> list[Any]:
     """Return the chosen resources of a state with all their dependencies, in the same order."""
     by_urn = {resource["urn"]: resource for resource in resources}
-    kept_urns: set[str] = set()
-    pending = [*chosen, *(r["urn"] for r in resources if r["type"] == STACK_TYPE)]
-    while pending:
-        urn = pending.pop()
-        if urn in kept_urns or urn not in by_urn:
-            continue
-        kept_urns.add(urn)
-        resource = by_urn[urn]
-        needed = [resource.get("parent"), resource.get("deletedWith")]
-        needed.append(str(resource.get("provider") or "").rpartition("::")[0])
-        pending += [*filter(None, needed), *(resource.get("dependencies") or ())]
+
+    def list_dependencies(urn: str) -> list[str]:
+        resource = by_urn.get(urn, {})
+        provider = str(resource.get("provider") or "").rpartition("::")[0]
+        needed = [resource.get("parent"), resource.get("deletedWith"), provider]
+        return [*filter(None, needed), *(resource.get("dependencies") or ())]
+
+    stack_urns = [resource["urn"] for resource in resources if resource["type"] == STACK_TYPE]
+    kept_urns = find_reachable([*chosen, *stack_urns], list_dependencies)
     return [resource for resource in resources if resource["urn"] in kept_urns]
 
 

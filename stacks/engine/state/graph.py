@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuform.providers.values import ResourceReference
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.values import convert_leaves
+from gpuform.schemas.values import convert_leaves, find_reachable
 from gpuform.stacks.engine.state.checkpoint import ResourceState
 from gpuform.stacks.engine.urn import is_noise, type_of
 
@@ -53,14 +53,10 @@ def index_dependents(resources: Sequence[ResourceState]) -> dict[str, list[int]]
 
 def add_dependents(resources: Sequence[ResourceState], urns: Collection[str]) -> set[str]:
     """Return `urns` and the URNs of all direct and indirect dependents."""
-    dependents_by_urn = index_dependents(resources)
-    reached, waiting = set(urns), list(urns)
-    while waiting:
-        for index in dependents_by_urn.get(waiting.pop(), ()):
-            if (urn := resources[index].urn) not in reached:
-                reached.add(urn)
-                waiting.append(urn)
-    return reached
+    indexes = index_dependents(resources)
+    return find_reachable(
+        urns, lambda urn: [resources[index].urn for index in indexes.get(urn, ())]
+    )
 
 
 def add_dependencies(resources: Sequence[ResourceState], urns: Iterable[str]) -> set[str]:
