@@ -5,9 +5,9 @@ Called by these commands; texts from platforms are escaped and, where asked for,
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.records import Intent
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.values import convert_leaves
@@ -133,7 +133,7 @@ def _describe_intent(intent: Intent) -> str:
     label = f"{intent.platform}:{intent.kind} {intent.name!r}{where} ({object_ids})"
     purpose = f" for {intent.urn}" if intent.urn else ""
     return escape_invisible(
-        f"{label}, started {_format_time(intent.started_at)}{purpose}: `gpuform up` resolves this"
+        f"{label}, started {format_moment(intent.started_at)}{purpose}: `gpuform up` resolves this"
     )
 
 
@@ -149,7 +149,7 @@ def _orphan_to_json(orphan: Orphan) -> dict[str, Any]:
         "tags": None if existing.tags is None else dict(existing.tags),
         "status": existing.status or None,
         "owner": existing.owner or None,
-        "created_at": None if existing.created_at is None else _format_time(existing.created_at),
+        "created_at": None if existing.created_at is None else format_moment(existing.created_at),
         "age_seconds": orphan.age_s,
         "hourly_cost": existing.hourly_cost,
         "currency": existing.currency or None,
@@ -166,13 +166,8 @@ def _intent_to_json(intent: Intent) -> dict[str, Any]:
         "region": intent.tried_region or intent.region or None,
         "ids": list(intent.ids or ((intent.id,) if intent.id else ())),
         "urn": intent.urn,
-        "started_at": _format_time(intent.started_at),
+        "started_at": format_moment(intent.started_at),
     }
-
-
-def _format_time(seconds: float) -> str:
-    """Format Unix seconds as a time in UTC: `2026-01-31T08:00:00Z`."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _format_age(seconds: float) -> str:

@@ -11,11 +11,11 @@ for the annotation `pod-cordon-requested` (release notes of 1.3.0), earlier vers
 
 from typing import Any, Final
 
+from gpuform.providers.emulator.clock import format_timestamp
 from gpuform.providers.emulator.kubernetes.kinds import NAMESPACE, NODE, POD, KubernetesSettings
 from gpuform.providers.emulator.kubernetes.objects import (
     ClusterObjects,
     Object,
-    format_timestamp,
     parse_timestamp,
 )
 from gpuform.providers.emulator.slurm.scheduler import SlurmCluster

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from gpuform.providers.emulator.clock import format_timestamp
 from gpuform.providers.emulator.kubernetes.kinds import KIND_BY_PLURAL, Kind, StatusError
 from gpuform.providers.emulator.store import Store
 
@@ -150,11 +151,6 @@ class ClusterObjects:
 def get_version(content: Object) -> int:
     """Return the `resourceVersion` of a Kubernetes object as a number."""
     return int(content["metadata"]["resourceVersion"])
-
-
-def format_timestamp(moment: float) -> str:
-    """Return unix seconds as the API writes times, in whole seconds."""
-    return datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z")
 
 
 def parse_timestamp(timestamp: str) -> float:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from gpuform.providers.emulator.clock import format_timestamp
 from gpuform.providers.emulator.kubernetes.kinds import BUDGET, CLAIM, NODE, POD
 from gpuform.providers.emulator.kubernetes.nodes import is_cordoned, is_ready
 from gpuform.providers.emulator.kubernetes.objects import (
     ClusterObjects,
     Object,
-    format_timestamp,
     is_selected,
     parse_quantity,
     parse_timestamp,

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from gpuform.providers.emulator.clock import format_timestamp
 from gpuform.providers.emulator.kubernetes.kinds import (
     BANDWIDTH,
     CERTIFICATION,
@@ -28,7 +29,6 @@ from gpuform.providers.emulator.kubernetes.nodes import is_cordoned
 from gpuform.providers.emulator.kubernetes.objects import (
     ClusterObjects,
     Object,
-    format_timestamp,
     parse_timestamp,
 )
 from gpuform.providers.emulator.kubernetes.pods import is_done

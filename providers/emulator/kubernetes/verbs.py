@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from gpuform.providers.emulator.clock import format_timestamp
 from gpuform.providers.emulator.kubernetes.admission import check_change, complete_new_object
 from gpuform.providers.emulator.kubernetes.kinds import (
     BUDGET,
@@ -19,7 +20,7 @@ from gpuform.providers.emulator.kubernetes.kinds import (
     make_conflict,
     make_not_found,
 )
-from gpuform.providers.emulator.kubernetes.objects import ClusterObjects, Object, format_timestamp
+from gpuform.providers.emulator.kubernetes.objects import ClusterObjects, Object
 from gpuform.providers.emulator.kubernetes.pods import is_active, list_budgets, mark_evicted
 
 MERGE_PATCH = "application/merge-patch+json"
