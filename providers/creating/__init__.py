@@ -11,6 +11,7 @@ from gpuform.providers.creating.creating import (
     build_name_taken_error,
     create_once,
     redact_sent_properties,
+    refuse_stored_object,
 )
 from gpuform.providers.creating.evidence import (
     CLOCK_SKEW_S,
@@ -44,5 +45,6 @@ __all__ = [
     "judge_candidates",
     "may_equal_sent_value",
     "redact_sent_properties",
+    "refuse_stored_object",
     "require_absence",
 ]

@@ -149,7 +149,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     # Two resources of one program must not create the same name at once.
     context.progress.exit_stack.enter_context(context.intents.claim(target))
     # First of all: an interrupted create may have made the object already.
-    earlier = context.intents.find(context.urn, target)
+    earlier = _find_earlier_attempt(context, target)
     if earlier is not None:
         object_id = _find_object_of_earlier_attempt(context, creation, earlier)
         if object_id is not None:
@@ -186,6 +186,22 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     return try_until_capacity(context, makers, creation.capacity_wait_s, names)
 
 
+def _find_earlier_attempt(context: ProviderContext, target: Target) -> Intent | None:
+    """Return the recorded create of this object by this resource, or None.
+
+    Pulumi's hosts never confirm that they have stored an id, so that the record of a finished
+    create may still be there. If the state has the object, this call replaces it: the replacement
+    would be the object that Pulumi deletes next. Such a record is deleted.
+    """
+    earlier = context.intents.find(context.urn, target)
+    if earlier is None or not earlier.id or context.urn is None or not context.is_pulumi_host:
+        return earlier
+    if not list_owner_urns(context.intents, context.urn, earlier.id):
+        return earlier
+    context.intents.forget(intent=earlier)
+    return None
+
+
 def _build_conflict_error(
     context: ProviderContext, target: Target, earlier: Intent | None, taken: Sequence[Candidate]
 ) -> GpuformError:
@@ -195,7 +211,8 @@ def _build_conflict_error(
     """
     earlier_ids = earlier.present_ids if earlier is not None else ()
     if earlier is None or all(candidate.id in earlier_ids for candidate in taken):
-        return _build_own_name_error(context, target, taken) or build_name_taken_error(
+        taken_ids = [candidate.id for candidate in taken]
+        return _build_own_name_error(context, target, taken_ids) or build_name_taken_error(
             target, taken
         )
     return build_adoption_question(earlier, taken)
@@ -497,25 +514,45 @@ def _search_once(
     return verdict.ours.id if verdict.ours is not None else None, verdict.doubtful
 
 
+def refuse_stored_object(context: ProviderContext, target: Target, object_id: str) -> None:
+    """Raise NameTaken if the state has the object that a call of Pulumi's would create.
+
+    For kinds whose id follows from the declaration: the replacement would have the id of the object
+    that Pulumi deletes next. gpuform's engine has no such records of finished creates.
+    """
+    error = _build_own_name_error(context, target, [object_id]) if context.is_pulumi_host else None
+    if error is not None:
+        raise error
+
+
 def _build_own_name_error(
-    context: ProviderContext, target: Target, taken: Sequence[Candidate]
+    context: ProviderContext, target: Target, taken_ids: Sequence[str]
 ) -> NameTaken | None:
-    """Return the error if another resource of the stack has one of the objects, else None.
+    """Return the error if a resource of the stack has one of the objects, else None.
 
     Its advice is not to import: the stack would delete the imported object under the old name.
     """
     if context.urn is None:
         return None
-    for candidate in taken:
-        owner_urns = {*list_owner_urns(context.intents, context.urn, candidate.id)}
+    for object_id in taken_ids:
+        message = (
+            f"{target.platform} already has a {target.kind} named {target.name!r} ({object_id})"
+        )
+        owner_urns = {*list_owner_urns(context.intents, context.urn, object_id)}
         for owner_urn in sorted(owner_urns - {to_dynamic_urn(context.urn)}):
             owner_name = owner_urn.rpartition("::")[2]
             return NameTaken(
-                f"{target.platform} already has a {target.kind} named {target.name!r} "
-                f"({candidate.id}): it is the object of {owner_name!r} in this stack",
+                f"{message}: it is the object of {owner_name!r} in this stack",
                 hint=f"if {owner_name!r} was renamed, declare its earlier name as an alias (in "
                 f"Python opts=pulumi.ResourceOptions(aliases=[pulumi.Alias(name={owner_name!r})]));"
                 " otherwise give the new object another name",
+            )
+        if owner_urns:
+            return NameTaken(
+                f"{message}: it is the object that this run replaces",
+                hint="the old object has to be deleted first: leave out "
+                "`delete_before_replace=False`, and use `gpuform up --replace` instead of "
+                "`pulumi up --replace`; otherwise give the new object another name",
             )
     return None
 

@@ -15,6 +15,7 @@ from gpuform.providers.context import (
     get_current_context,
     wait_until_gone,
 )
+from gpuform.providers.creating import refuse_stored_object
 from gpuform.providers.draining import NodeEviction
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import KindHooks, Lifecycle
@@ -123,6 +124,7 @@ class NodePoolOperations:
         target = build_target(inputs.node_pool_id, inputs.gpu_node_name_prefix)
         # Two pools of one program must not create nodes of the same names.
         context.progress.exit_stack.enter_context(context.intents.claim(target))
+        refuse_stored_object(context, target, build_pool_id(inputs))
         PoolReconciler(
             get_client(self._settings, inputs.region_id), self._settings, context, inputs
         ).create_first_nodes()

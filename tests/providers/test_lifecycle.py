@@ -509,6 +509,30 @@ class TestSharedObject:
                 volume.delete(created.id, _convert_to_state(created.outs))
         assert bool(emulator.list_objects("volumes")) is is_refused
 
+    @pytest.mark.parametrize("is_in_state", [True, False])
+    def test_a_replacement_does_not_adopt_the_object_that_it_replaces(
+        self,
+        volume: SharedVolumeLifecycle,
+        emulator: Any,
+        volume_inputs: Properties,
+        is_in_state: bool,
+    ) -> None:
+        """Pulumi would delete the adopted object: the record of its create may still be there."""
+        with emulator.use_context_of("old"):
+            created = volume.create(volume_inputs)
+        (intent,) = emulator.intents.list_all()
+        records = StateRecords(*([(self.OLD, created.id)] if is_in_state else []))
+        intents = Intents(records)
+        intents.record(replace(intent, urn=self.OLD))
+        context = emulator.create_context("old", is_pulumi_host=True)
+        change_context(context, urn=self.OLD, intents=intents)
+        with use_context(context):
+            if is_in_state:
+                with pytest.raises(NameTaken, match="the object that this run replaces"):
+                    volume.create(volume_inputs)
+            else:  # the run was killed before Pulumi had stored the id
+                assert volume.create(volume_inputs).id == created.id
+
     def test_a_create_of_the_name_advises_an_alias_and_no_import(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
