@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import FrozenModel, optional_field, share_field_names
-from gpuform.schemas.policies.drain import RemovalCount, RemovedNodes
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.resource_facts import (
@@ -26,7 +26,13 @@ from gpuform.schemas.resource_facts import (
     ResourceUsage,
 )
 from gpuform.schemas.safe_text import MASK
-from gpuform.schemas.values import UNKNOWN, contains_unknown, convert_leaves, is_secret_object
+from gpuform.schemas.values import (
+    UNKNOWN,
+    RemovalCount,
+    contains_unknown,
+    convert_leaves,
+    is_secret_object,
+)
 
 FORMAT_VERSION: Final = "1"
 """Increased when a reader of the old form would misread the new one."""

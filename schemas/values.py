@@ -1,9 +1,10 @@
-"""Compare property values, represent unknown ones, and follow dependencies.
+"""Compare property values, represent unknown ones, count removals, and follow dependencies.
 
 Used by every package: diff, plan, engine and providers share this one type of unknown value.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from math import isfinite
 from types import NoneType
@@ -160,6 +161,36 @@ def _has_equal_items(left: Sequence[Any], right: Sequence[Any]) -> bool:
             return False
         del unmatched[index]
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalCount:
+    """How many nodes and GPUs a change removes; None for an unknown number."""
+
+    nodes: int | None = None
+    gpus: int | None = None
+
+    def exceeds(self, planned: "RemovalCount") -> bool:
+        """Return True if this removes more than `planned`. Unknown numbers are not compared."""
+        pairs = ((self.nodes, planned.nodes), (self.gpus, planned.gpus))
+        return any(now is not None and limit is not None and now > limit for now, limit in pairs)
+
+    def __add__(self, other: "RemovalCount") -> "RemovalCount":
+        """Return the sum; the sum with an unknown number is unknown."""
+        nodes, gpus = (
+            None if one is None or two is None else one + two
+            for one, two in ((self.nodes, other.nodes), (self.gpus, other.gpus))
+        )
+        return RemovalCount(nodes, gpus)
+
+    def __str__(self) -> str:
+        """Return `2 nodes with 16 GPUs`, or without what is unknown or 0; `none` without both."""
+        texts = [
+            f"{number} {noun}{'' if number == 1 else 's'}"
+            for number, noun in ((self.nodes, "node"), (self.gpus, "GPU"))
+            if number
+        ]
+        return " with ".join(texts) or "none"
 
 
 _Item = TypeVar("_Item", bound=Hashable)

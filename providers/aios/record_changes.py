@@ -38,7 +38,8 @@ from gpuform.schemas.aios.updates import (
     build_stray_removals,
     build_sums_request,
 )
-from gpuform.schemas.policies.drain import RemovalCount, RemovedNodes, ScheduledDrainInputs
+from gpuform.schemas.policies.drain import RemovedNodes, ScheduledDrainInputs
+from gpuform.schemas.values import RemovalCount
 
 CHANGE_TIMEOUT_S: Final = 180.0
 """Seconds in which a change has to be answered.

@@ -32,7 +32,7 @@ from gpuform.providers.context.telemetry import trace_span
 from gpuform.providers.errors import Cancelled, GpuformError, NothingMade, UnplannedRemoval
 from gpuform.providers.records import FolderRecords, Intents, Target
 from gpuform.providers.values import collect_texts, get_redactor
-from gpuform.schemas.policies.drain import RemovalCount
+from gpuform.schemas.values import RemovalCount
 
 if TYPE_CHECKING:
     from gpuform.schemas.policies.repair import NodeRepair

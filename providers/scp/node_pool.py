@@ -76,7 +76,7 @@ from gpuform.providers.scp.pool.reconciler import (
 )
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.drain import RemovalCount, RemovedNode, RemovedNodes
+from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp.inputs import NodePoolInputs
@@ -87,7 +87,7 @@ from gpuform.schemas.scp.outputs import (
     NodePoolOutputs,
     to_unix_time,
 )
-from gpuform.schemas.values import UNKNOWN, parse_count
+from gpuform.schemas.values import UNKNOWN, RemovalCount, parse_count
 
 _ID_PATTERN = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
 

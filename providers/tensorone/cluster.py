@@ -73,7 +73,7 @@ from gpuform.providers.tensorone.start_stop import (
 )
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.changes import compute_changes as by_rules
-from gpuform.schemas.policies.drain import RESIZED, RemovalCount, RemovedNode, RemovedNodes
+from gpuform.schemas.policies.drain import RESIZED, RemovedNode, RemovedNodes
 from gpuform.schemas.policies.repair import iterate_alternatives
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import START_FIELDS, ClusterInputs
@@ -84,7 +84,7 @@ from gpuform.schemas.tensorone.outputs import (
     find_stopping_limit,
     read_credit,
 )
-from gpuform.schemas.values import parse_count, to_unix_time
+from gpuform.schemas.values import RemovalCount, parse_count, to_unix_time
 
 FIELDS_APPLIED_BY_START: Final = (*START_FIELDS, "restore_snapshot")
 """Fields with changes that a start applies."""

@@ -34,12 +34,11 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops
 from gpuform.providers.tensorone.client import NO_CAPACITY_CODE, TensorOneClient
 from gpuform.providers.tensorone.cluster_view import count_declined_gpus, find_start_changes
-from gpuform.schemas.policies.drain import RemovalCount
 from gpuform.schemas.policies.lifetime import Idleness, read_idleness
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
 from gpuform.schemas.tensorone.outputs import ClusterStatus, find_stopping_limit
-from gpuform.schemas.values import to_unix_time
+from gpuform.schemas.values import RemovalCount, to_unix_time
 
 RESEND_AFTER_S = 120.0
 """Seconds after which a request without any effect is sent again."""

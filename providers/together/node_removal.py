@@ -38,7 +38,6 @@ from gpuform.providers.together.repairs import is_under_repair
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.policies.drain import (
     UNCHOSEN,
-    RemovalCount,
     RemovedNode,
     RemovedNodes,
     SlurmInputs,
@@ -46,6 +45,7 @@ from gpuform.schemas.policies.drain import (
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterDrainInputs
 from gpuform.schemas.together.outputs import FAILED_NODE_PHASES, ClusterStatus
+from gpuform.schemas.values import RemovalCount
 
 
 @dataclass(frozen=True)

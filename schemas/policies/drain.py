@@ -5,7 +5,6 @@ Certifications run Slurm's commands in the same ways.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -258,36 +257,6 @@ class RemovedNode(FrozenModel):
     jobs: tuple[RunningJob, ...] = Field(
         default=(), description="The jobs that run on the node now."
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RemovalCount:
-    """How many nodes and GPUs a change removes; None for an unknown number."""
-
-    nodes: int | None = None
-    gpus: int | None = None
-
-    def exceeds(self, planned: "RemovalCount") -> bool:
-        """Return True if this removes more than `planned`. Unknown numbers are not compared."""
-        pairs = ((self.nodes, planned.nodes), (self.gpus, planned.gpus))
-        return any(now is not None and limit is not None and now > limit for now, limit in pairs)
-
-    def __add__(self, other: "RemovalCount") -> "RemovalCount":
-        """Return the sum; the sum with an unknown number is unknown."""
-        nodes, gpus = (
-            None if one is None or two is None else one + two
-            for one, two in ((self.nodes, other.nodes), (self.gpus, other.gpus))
-        )
-        return RemovalCount(nodes, gpus)
-
-    def __str__(self) -> str:
-        """Return `2 nodes with 16 GPUs`, or without what is unknown or 0; `none` without both."""
-        texts = [
-            f"{number} {noun}{'' if number == 1 else 's'}"
-            for number, noun in ((self.nodes, "node"), (self.gpus, "GPU"))
-            if number
-        ]
-        return " with ".join(texts) or "none"
 
 
 class RemovedNodes(FrozenModel):

@@ -19,7 +19,7 @@ from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity, Unp
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster import ClusterOperations
-from gpuform.schemas.policies.drain import RemovalCount
+from gpuform.schemas.values import RemovalCount
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, PoolCreator, build_pool_id
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.providers.scp.pool.rollout import Rollout, RolloutLimits
-from gpuform.schemas.policies.drain import RemovalCount, RemovedNodes
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import (
@@ -40,6 +40,7 @@ from gpuform.schemas.scp.outputs import (
     NodeOutputs,
     NodePoolOutputs,
 )
+from gpuform.schemas.values import RemovalCount
 
 ObservedPool = Observed[NodePoolOutputs]
 

@@ -18,8 +18,8 @@ from gpuform.providers.records import EphemeralRecords, Intent, Intents
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import PlanAction
-from gpuform.schemas.policies.drain import RemovalCount
 from gpuform.schemas.safe_text import MASK
+from gpuform.schemas.values import RemovalCount
 from gpuform.stacks.engine.deployment.options import DeploymentTarget, Options, Outcome
 from gpuform.stacks.engine.executing import (
     Calendar,

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.plan import Basis, Plan, ResourceChange
-from gpuform.schemas.policies.drain import RemovalCount
+from gpuform.schemas.values import RemovalCount
 from gpuform.stacks.engine import digests
 from gpuform.stacks.engine.digests import DeletionRule, Digest, Rule
 from gpuform.stacks.engine.executing import (

@@ -16,9 +16,9 @@ from gpuform.providers.context import RunContext, use_run_context, write_trace
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
-from gpuform.schemas.policies.drain import RemovalCount
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.stacks_plan import UnfinishedStep
+from gpuform.schemas.values import RemovalCount
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.deployment import (
     DEFAULT_PARALLEL,

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from gpuform.providers.context import get_run_context
 from gpuform.schemas.plan import Basis, Plan, ResourceChange
-from gpuform.schemas.policies.drain import RemovalCount
+from gpuform.schemas.values import RemovalCount
 from gpuform.stacks.engine.ci_job import find_ci_job
 from gpuform.stacks.engine.deployment import (
     Operation,

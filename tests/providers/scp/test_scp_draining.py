@@ -13,7 +13,8 @@ from gpuform.providers.errors import Cancelled, GpuformError, UnplannedRemoval
 from gpuform.providers.records import Drains
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import draining
-from gpuform.schemas.policies.drain import RemovalCount, RemovedNode, RemovedNodes
+from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
+from gpuform.schemas.values import RemovalCount
 
 Properties = dict[str, Any]
 

@@ -6,7 +6,8 @@ import pytest
 
 from gpuform.providers.errors import GpuformError, OutOfCapacity, UnplannedRemoval
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
-from gpuform.schemas.policies.drain import RemovalCount, RemovedNode
+from gpuform.schemas.policies.drain import RemovedNode
+from gpuform.schemas.values import RemovalCount
 
 Json = dict[str, Any]
 

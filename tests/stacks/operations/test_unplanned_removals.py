@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.policies.drain import RemovalCount, RemovedNode, RemovedNodes
+from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
 from gpuform.schemas.policies.repair import NodeRepair
+from gpuform.schemas.values import RemovalCount
 from gpuform.stacks.operations.runs.saved_plans import describe_unplanned_removals, sum_removals
 
 
