@@ -254,8 +254,8 @@ class ClusterOperations:
         observed = evaluate_cluster(cluster, standard_gpus, may_have_more=has_elastic_nodes).value
         inputs = dict(observed.inputs)
         if known_inputs:
-            # The placement may be a declared alternative, which is no drift: only outputs show it.
-            del inputs["region"], inputs["gpu_type"]
+            for name in _find_expected_placement(inputs, known_inputs, context.stored_properties):
+                del inputs[name]
         if has_elastic_nodes and is_within_scaling_range(known_inputs, cluster):
             del inputs["num_gpus"]
         observed = Observed(inputs, observed.outputs)
@@ -633,6 +633,24 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 def _build_target(context: ProviderContext, cluster_name: str, region: str) -> Target:
     """Build the target of a cluster's create, under which the create is recorded."""
     return Target("together", "Cluster", context.redact_for_record(cluster_name), region)
+
+
+def _find_expected_placement(
+    inputs: Mapping[str, Any], known_inputs: Mapping[str, Any], known_outputs: Mapping[str, Any]
+) -> list[str]:
+    """Return which of region and GPU type, as Together reports them, are no drift.
+
+    The placement of a known cluster may be a declared alternative: only outputs show it. The read
+    of an import knows no placement yet, so that another one than the declared ones refuses it.
+    """
+    alternatives = [alternative for _, alternative in iterate_alternatives(known_inputs)]
+    return [
+        name
+        for name in ("region", "gpu_type")
+        if not inputs[name]  # not reported
+        or known_outputs.get(f"placed_{name}") is not None
+        or any(alternative.get(name) == inputs[name] for alternative in alternatives)
+    ]
 
 
 def _extract_sent_values(inputs: ClusterInputs) -> dict[str, Any]:

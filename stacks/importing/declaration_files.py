@@ -57,6 +57,10 @@ class ProjectDeclarations(Protocol):
     def defaulted_variables(self) -> set[str]:
         """Return the configuration variables with a default."""
 
+    @property
+    def declared_variables(self) -> set[str] | None:
+        """Return the declared configuration variables, or None if the project may read others."""
+
     def render(self, declared: Declarations) -> str:
         """Return the text of the declarations alone, as added to a file by an import."""
 
@@ -159,6 +163,7 @@ class TopologyDeclarations:
         self._target = target
         self._instances: list[Instance] = []
         self.defaulted_variables: set[str] = set()
+        self.declared_variables: set[str] | None = None
         problems = Diagnostics()
         if topology.exists():
             topology_plan = plan(topology, read_plan_context(topology, stack), problems)
@@ -166,6 +171,7 @@ class TopologyDeclarations:
                 raise TopologyError(problems)
             self._instances = [resource.instance for resource in topology_plan.resources]
             variables = topology_plan.topology.config.values()
+            self.declared_variables = {variable.name for variable in variables}
             self.defaulted_variables = {
                 variable.name for variable in variables if "default" in variable.fields
             }
@@ -311,6 +317,10 @@ class _ProgramDeclarations:
     def defaulted_variables(self) -> set[str]:
         """Return no variables: the text of a program does not show defaults."""
         return set()
+
+    @property
+    def declared_variables(self) -> None:
+        """Return None: a program may read any variable."""
 
     def render(self, declared: Declarations) -> str:
         return render_program(declared)

@@ -185,7 +185,8 @@ class DeclarationOptions:
 
     `set_values` are inputs for objects whose platform does not report them. `config` are the values
     of the stack's configuration, as text by name; `defaulted_variables` are the variables with a
-    default in the topology.
+    default in the topology; `declared_variables` are those that the project declares, or None if
+    the project may read others.
     """
 
     protect: bool = False
@@ -193,6 +194,7 @@ class DeclarationOptions:
     set_values: Mapping[str, Value] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     defaulted_variables: Collection[str] = ()
+    declared_variables: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +351,17 @@ class _DeclarationBuilder:
             # Several objects may need the same secret: one message is enough.
             if problem not in self.problems:
                 self.problems.append(problem)
-                self.hints.append(f"set it: gpuform config set --secret {variable}")
+                self.hints.append(self._format_setting_hint(variable))
+
+    def _format_setting_hint(self, variable: str) -> str:
+        """Return how to set a secret variable, which `config set` rejects until it is declared."""
+        hint = f"set it: gpuform config set --secret {variable}"
+        declared_variables = self.options.declared_variables
+        if declared_variables is None or variable in declared_variables:
+            return hint
+        return (
+            f"declare it under `config` of the topology ({variable}: {{secret: true}}), then {hint}"
+        )
 
     def _move_secrets_to_config(
         self, name: str, model: type[InputModel], values: Mapping[str, Value]

@@ -88,6 +88,14 @@ def build_request(options: ImportOptions, stack: Stack) -> ImportRequest:
         },
         config={key.removeprefix(project_prefix): value_text for key, value_text in config.items()},
         defaulted_variables=declarations.defaulted_variables,
+        declared_variables=(
+            None
+            if declarations.declared_variables is None
+            else {
+                *declarations.declared_variables,
+                *(key.removeprefix(project_prefix) for key in stack.project.config),
+            }
+        ),
     )
     return ImportRequest(
         stack=stack,

@@ -215,6 +215,36 @@ class TestScaling:
         )
         assert lifecycle.diff(id_, {**read.outs, "__provider": ""}, inputs).changes is False
 
+    @pytest.mark.parametrize(
+        ("declared", "differing"),
+        [
+            ({"region": "us-central-4"}, ["region"]),
+            ({"gpu_type": "H200_SXM"}, ["gpu_type"]),
+            ({}, []),
+            (
+                {
+                    "region": "us-central-4",
+                    "on_no_capacity": {"alternatives": [{"region": "us-central-8"}]},
+                },
+                [],
+            ),
+        ],
+    )
+    def test_an_import_of_a_cluster_in_an_undeclared_place_would_replace_the_cluster(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        ready: tuple[str, Properties, Properties],
+        declared: Properties,
+        differing: list[str],
+    ) -> None:
+        id_, _, inputs = ready
+        declared = {**inputs, **declared}
+        with emulator.use_context_of():
+            read = lifecycle.read(id_, declared)  # an engine sends the declaration
+        difference = lifecycle.diff(id_, {**read.outs, "__provider": ""}, declared)
+        assert list(difference.replaces or []) == differing
+
 
 class TestVolumes:
     @pytest.fixture

@@ -265,7 +265,8 @@ def _render_import(lifecycle: Kind) -> str:
     for name in (field for field in fields if fields[field].is_required() and rules[field].secret):
         paragraph += (
             f" No platform reports `{name}`, a secret. Store it with the stack before the import: "
-            f"`gpuform config set --secret {name}`."
+            f"`gpuform config set --secret {name}`. A topology has to declare it first, under "
+            f"`config`: `{name}: {{secret: true}}`."
         )
     return (
         f"{paragraph} The guide [Take over what exists](../../../guides/adopt.md) explains every "

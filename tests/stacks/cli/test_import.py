@@ -1,6 +1,7 @@
 """`gpuform import`: entries, the state, and a plan without changes."""
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -476,3 +477,14 @@ def test_an_object_of_an_interrupted_create_is_left_to_the_next_up(account: Acco
     (account.project / "topology.yaml").write_text("# nothing\n")
     account.run_import(*requested_object)
     assert account.imported_ids == {"taken": id_}
+
+
+def test_the_hint_about_a_missing_secret_works_as_written(account: Account) -> None:
+    gate = ("lens:HealthGate", "healthy", "overview", "--set", "condition={{ config.bounds }}")
+    output = account.run_refused_import(*gate)
+    entry = re.search(r"declare it under `config` of the topology \((.+)\), then set it", output)
+    assert entry is not None
+    topology = account.project / "topology.yaml"
+    topology.write_text(account.topology.replace("config:\n", f"config:\n  {entry[1]}\n"))
+    stored = account.run("config", "set", "--secret", "bounds", "{total_nodes: {at_least: 0}}")
+    assert stored.code == 0, stored.err
