@@ -342,6 +342,8 @@ class _ImportRun:
             expiry=Expiry.for_stack(stack, evaluator.clock),
             rights=KeyRights.for_stack(stack),
             check_preview=check_preview,
+            # Somebody may change an object after the preview: an import must not undo the change.
+            is_preview_limit=True,
             emulated=self.emulated,
         )
 

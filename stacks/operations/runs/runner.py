@@ -310,8 +310,9 @@ class PlannedRun:
     """One operation on an open stack, which is locked if anything may change.
 
     `check_preview` receives the preview's outcome, and raises an error to stop the operation.
-    `restart_log` empties the event log before each run of the engine. `unfinished` are the steps of
-    interrupted runs, for the log.
+    With `is_preview_limit` an update does no more than its preview has shown. `restart_log` empties
+    the event log before each run of the engine. `unfinished` are the steps of interrupted runs, for
+    the log.
     """
 
     selected: SelectedStack
@@ -325,6 +326,7 @@ class PlannedRun:
     log: tuple[Listener, ...] = ()
     saved_plan: SavedPlan | None = None
     check_preview: Callable[[Outcome], None] = lambda _outcome: None
+    is_preview_limit: bool = False
     emulated: bool = False
     lock_holder: str = ""
     restart_log: Callable[[], None] = lambda: None
@@ -366,8 +368,10 @@ class PlannedRun:
                 return self._build_result(run_ended, outcome, self._find_stop_reason(run_ended))
             if stop_reason := self._find_stop_reason(run_ended):
                 return self._build_result(run_ended, outcome, stop_reason)
-            if self._must_pass_gates and constraint is None and options.operation == "update":
-                # What only the run knows must not lead to more changes than the gates have judged.
+            has_limit = self._must_pass_gates or self.is_preview_limit
+            if has_limit and constraint is None and options.operation == "update":
+                # What only the run knows must not lead to more changes than the gates, or
+                # `check_preview`, have judged.
                 constraint = build_constraint(run_ended.plan, options, self.stack, outcome)
             # A refresh writes the state alone, which needs no rights of a platform.
             if options.operation != "refresh":

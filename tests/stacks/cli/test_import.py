@@ -14,6 +14,7 @@ from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
+from gpuform.stacks.operations import importing
 
 Run = Any
 
@@ -488,3 +489,24 @@ def test_the_hint_about_a_missing_secret_works_as_written(account: Account) -> N
     topology.write_text(account.topology.replace("config:\n", f"config:\n  {entry[1]}\n"))
     stored = account.run("config", "set", "--secret", "bounds", "{total_nodes: {at_least: 0}}")
     assert stored.code == 0, stored.err
+
+
+def test_an_import_does_not_undo_a_change_made_after_its_preview(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = account.create_cluster()
+    path = f"together/v1/compute/clusters/{id_}"
+    gpus = account.request("GET", path)["num_gpus"] + 8
+    reject_changes = importing._reject_changes
+
+    def grow_after_preview(outcome: Any) -> None:
+        reject_changes(outcome)
+        account.request("PUT", path, {"num_gpus": gpus})
+        account.request("POST", "_emulator/clock", {"advance": 7200})
+
+    monkeypatch.setattr(importing, "_reject_changes", grow_after_preview)
+    output = account.run_import("together:Cluster", "grown", id_, code=1)
+    assert "which the plan does not contain" in output
+    assert account.request("GET", path)["num_gpus"] == gpus
+    assert "grown" not in account.imported_ids
+    assert "grown" not in account.topology
