@@ -1,5 +1,6 @@
 """Test shrinking a Together cluster, on the emulated platform and its Kubernetes."""
 
+import os
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from support.schedulers.cluster_with_jobs import (
     create_cluster,
 )
 
-from gpuform.providers.context import ProviderContext, use_context
+from gpuform.providers.context import ProviderContext, RunContext, use_context
 from gpuform.providers.draining import DrainOperation
 from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity, UnplannedRemoval
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
@@ -313,8 +314,8 @@ class TestKilled:
             cluster.assert_unchanged()
             assert cluster.list_changed_paths(same) == []
         else:
-            with pytest.MonkeyPatch.context() as patched, cluster.emulator.use_context_of():
-                patched.setenv("GPUFORM_ALLOW", "evict-jobs")
+            run = RunContext({**os.environ, "GPUFORM_ALLOW": "evict-jobs"})
+            with cluster.emulator.use_context_of(run=run):
                 cluster.lifecycle.delete(cluster.id, {**cluster.outs, **PROGRAM})
             assert cluster.drain_record is None
             return
