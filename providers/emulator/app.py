@@ -69,7 +69,7 @@ def move_clock(store: Store, clock: Clock, body: bytes) -> dict[str, float | str
 
 
 class AdminApi:
-    """The routes that are not of a platform. `stop` ends the serving process, if allowed."""
+    """The routes that are not of a platform. `stop_after` is as for `create_app`."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class AdminApi:
         clock: Clock,
         faults: Faults,
         platforms: tuple[EmulatedPlatform, ...],
-        stop: Callable[[], bool],
+        stop_after: Callable[[Response], bool],
     ) -> None:
-        self._stop = stop
+        self._stop_after = stop_after
         self._store = store
         self._clock = clock
         self._faults = faults
@@ -184,9 +184,10 @@ class AdminApi:
             return answer_json(
                 {"error": f"this is emulator {self._store.identity}, not {identity}"}, 409
             )
-        if not self._stop():
+        answer = answer_json({})
+        if not self._stop_after(answer):
             return answer_json({"error": "this emulator runs inside of another program"}, 409)
-        return answer_json({})
+        return answer
 
     def _reset(self) -> Response:
         """Delete all objects, the platforms' settings, the request log and the fault rules.
@@ -202,14 +203,16 @@ class AdminApi:
 logger = logging.getLogger("gpuform")
 
 
-def create_app(store: Store, clock: Clock, stop: Callable[[], bool] = lambda: False) -> Flask:
+def create_app(
+    store: Store, clock: Clock, stop_after: Callable[[Response], bool] = lambda _answer: False
+) -> Flask:
     """Create the application over `store` and the store's `clock`. Threads may share it.
 
     Args:
         store: where objects, settings, faults and the request log are kept.
         clock: the emulator's time.
-        stop: ends the serving process and returns True; returns False where the process is not the
-            emulator's own.
+        stop_after: ends the serving process once the answer is sent, and returns True; returns
+            False where the process is not the emulator's own.
 
     A call of the application raises `DroppedConnection` where a fault loses the answer.
     """
@@ -224,7 +227,7 @@ def create_app(store: Store, clock: Clock, stop: Callable[[], bool] = lambda: Fa
     RequestGate(store, clock, faults, apis).guard(app)
     for api in apis:
         app.register_blueprint(api.create_blueprint(), url_prefix=api.prefix)
-    admin = AdminApi(store, clock, faults, apis, stop)
+    admin = AdminApi(store, clock, faults, apis, stop_after)
     app.register_blueprint(admin.create_blueprint(), url_prefix="/_emulator")
     for part in parts:
         for name, controls in part.controls.items():

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.request import getproxies
 
-from flask import Flask
+from flask import Flask, Response
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from gpuform.providers.emulator.app import create_app
@@ -177,7 +177,7 @@ class Server:
         self.clock = clock
         self.url = f"http://{_HOST}:{listener.getsockname()[1]}"
         self._is_own_process = False
-        self.app = create_app(store, clock, self._stop_on_request)
+        self.app = create_app(store, clock, self._stop_after)
         # The server has duplicated the descriptor; ours would keep the port open after `close`.
         with listener:
             self._http = _HttpServer(listener, self.app)
@@ -214,11 +214,11 @@ class Server:
         finally:
             self._http.app = inner
 
-    def _stop_on_request(self) -> bool:
-        """Stop serving after the present answer, if `run_forever` runs; return whether it does."""
+    def _stop_after(self, answer: Response) -> bool:
+        """Stop serving once the answer is sent, if `run_forever` runs; return whether it does."""
         if self._is_own_process:
-            # The thread that serves cannot wait for its own end.
-            threading.Thread(target=self._http.shutdown, daemon=True).start()
+            # Not before: closing cuts every connection, and so an answer on the way.
+            answer.call_on_close(self._http.shutdown)
         return self._is_own_process
 
     def run_forever(self) -> None:

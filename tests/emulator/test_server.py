@@ -13,6 +13,7 @@ import httpx
 import pytest
 from processes.limits import LAST_RESORT
 from together import Together
+from werkzeug.test import Client
 
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.emulator.store import Store, StoreError
@@ -100,6 +101,21 @@ def test_run_forever_ends_when_it_is_closed() -> None:
     runner.start()
     assert httpx.get(f"{server.url}/_emulator/health", verify=False).status_code == 200
     server.close()
+    runner.join(LAST_RESORT)
+    assert not runner.is_alive()
+
+
+def test_a_request_to_stop_is_answered_before_the_server_ends() -> None:
+    server = serve()
+    runner = threading.Thread(target=server.run_forever)
+    runner.start()
+    body = {"emulator": server.store.identity}
+    answer = Client(server.app).post("/_emulator/stop", json=body)
+    while answer.status_code == 409:  # the other thread has not begun to run the server
+        answer = Client(server.app).post("/_emulator/stop", json=body)
+    for _ in range(20):
+        assert httpx.get(f"{server.url}/_emulator/health", verify=False).status_code == 200
+    answer.close()
     runner.join(LAST_RESORT)
     assert not runner.is_alive()
 
