@@ -204,12 +204,14 @@ class ResourceChange(FrozenModel):
     def removal(self) -> RemovalCount:
         """How many nodes and GPUs the action removes. The limit of a run that applies the plan.
 
-        Nodes to repair do not count: the plan's repairs limit them. Nor does what a refresh has
-        found: it is gone already.
+        Nodes that an update repairs do not count: the plan's repairs limit them. Nor does what a
+        refresh has found: it is gone already.
         """
         if self.reason in (PlanReason.DRIFT, PlanReason.GONE):
             return RemovalCount(0, 0)
-        repaired_names = {node_repair.node for node_repair in self.repairs}
+        # A replacement deletes all nodes, those with a due repair, too.
+        repairs = self.repairs if self.action is PlanAction.UPDATE else ()
+        repaired_names = {node_repair.node for node_repair in repairs}
         nodes = None if self.leaving is None else self.leaving.count_nodes(repaired_names)
         return RemovalCount(nodes, self.gpus_removed)
 

@@ -69,6 +69,12 @@ def test_nodes_that_are_repaired_are_limited_by_the_planned_repairs():
     assert find_problems(build_change(("w2",)), now) == []
 
 
+def test_a_replacement_removes_the_nodes_whose_repair_is_due_as_well():
+    node_repair = NodeRepair(node="w1", mode="HOST_AWARE", cause="platform", because="GpuLost")
+    change = build_change(("w1", "w2"), PlanAction.REPLACE, repairs=(node_repair,), gpus_removed=16)
+    assert change.removal == RemovalCount(2, 16)
+
+
 def test_what_a_refresh_finds_gone_is_not_removed_by_the_run():
     gone = build_change((), PlanAction.DELETE, gpus_removed=8, reason=PlanReason.GONE)
     assert find_problems(build_change(()), gone) == []
