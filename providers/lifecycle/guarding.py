@@ -231,11 +231,14 @@ def refuse_shared_object(kind: Traits, context: ProviderContext, object_id: str)
     """
     if not context.is_pulumi_host or context.urn is None or kind.creates_no_object or kind.is_bound:
         return
+    # First, because it reads no state: a destroy would read the whole state for each object.
+    if is_pulumi_destroy():
+        return
     owner_urns = set(list_owner_urns(context.intents, context.urn, object_id))
     own_urn = to_dynamic_urn(context.urn)
     other_urns = sorted(owner_urns - {own_urn})
     # Without its own URN the state is older than an alias.
-    if own_urn not in owner_urns or not other_urns or is_pulumi_destroy():
+    if own_urn not in owner_urns or not other_urns:
         return
     other_name = other_urns[0].rpartition("::")[2]
     raise GpuformError(
