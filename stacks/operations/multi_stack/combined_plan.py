@@ -121,8 +121,9 @@ def _find_lost_stacks(
             if objects:
                 yield (
                     f"{name} is no longer one of the stacks, but has "
-                    f"{counted(len(objects), 'object')} that no gate would count: destroy the "
-                    "stack first, and then remove it"
+                    f"{counted(len(objects), 'object')} that no gate would count: if the base "
+                    "branch has added the stack meanwhile, merge the base branch; otherwise "
+                    "destroy the stack before you remove it"
                 )
 
 

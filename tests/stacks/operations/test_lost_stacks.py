@@ -88,6 +88,8 @@ def test_a_gate_on_cost_stops_a_change_that_removes_a_stack_with_objects(
     ((gate, (finding,)),) = find_objections(root).items()
     assert gate == "budget"
     assert finding.startswith(f"{NO_LONGER}, but has 1 object that no gate would count: ")
+    # A branch that is older than the stack must not advise anybody to destroy the stack.
+    assert "if the base branch has added the stack meanwhile, merge the base branch" in finding
     assert find_objections(root, "gate:budget") == {}
 
 
