@@ -311,10 +311,12 @@ class RemovedNodes(FrozenModel):
     def count_nodes(self, repaired_names: Collection[str] = ()) -> int:
         """Return how many nodes are removed, stopped or moved, without repaired and resized ones.
 
-        `repaired_names` are nodes whose repair the plan shows.
+        `repaired_names` are nodes whose repair the plan shows: it may replace them. A shrink that
+        removes such a node counts.
         """
         return sum(
-            node.because not in ("repaired", RESIZED) and node.name not in repaired_names
+            node.because not in ("repaired", RESIZED)
+            and not (node.because == "replaced" and node.name in repaired_names)
             for node in self.nodes
         )
 

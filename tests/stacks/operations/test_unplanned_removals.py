@@ -63,10 +63,15 @@ def test_a_plan_without_names_of_nodes_limits_the_gpus(
     assert problems == ([f"train: {message}"] if message else [])
 
 
-def test_nodes_that_are_repaired_are_limited_by_the_planned_repairs():
+@pytest.mark.parametrize(
+    ("because", "count"), [("repaired", 0), ("replaced", 0), ("failed", 1), ("idle", 1)]
+)
+def test_planned_repairs_limit_repaired_nodes_and_not_removed_ones(because: str, count: int):
+    """A shrink removes a broken node first, although the node's repair is due."""
     node_repair = NodeRepair(node="w1", mode="HOST_AWARE", cause="platform", because="GpuLost")
-    now = build_change(("w1", "w2"), repairs=(node_repair,))
-    assert find_problems(build_change(("w2",)), now) == []
+    removed_nodes = RemovedNodes(nodes=(RemovedNode(name="w1", because=because),))
+    change = build_change((), repairs=(node_repair,))
+    assert change.model_copy(update={"leaving": removed_nodes}).removal.nodes == count
 
 
 def test_a_replacement_removes_the_nodes_whose_repair_is_due_as_well():
