@@ -401,8 +401,14 @@ class ClusterRepairRun:
             ),
             None,
         )
+        # for example, the same update has removed the node
+        if worker is None:
+            self.context.on_warning(
+                f"node {repair.node} is no longer part of the cluster: it is not repaired"
+            )
+            return False
         # the machine was exchanged meanwhile: the fault was that of the old one
-        if worker is None or (repair.instance and worker.instance_id != repair.instance):
+        if repair.instance and worker.instance_id != repair.instance:
             self.context.on_warning(f"node {repair.node} is another machine now: it stays as it is")
             return False
         if repair.id:

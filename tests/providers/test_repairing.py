@@ -367,6 +367,19 @@ def test_deleting_a_cluster_removes_its_records(
     assert not [name for name in names() if name.startswith("repair-")]
 
 
+def test_a_broken_node_that_a_shrink_removes_is_not_repaired(cluster: Cluster) -> None:
+    news = {**declare_repair(cluster, drain={"nodes": [BROKEN]}), "num_gpus": 24.0}
+    propose_remediation(cluster)
+    cluster.refresh()
+    assert cluster.list_changed_paths(news) == ["num_gpus", ROW]
+    cluster.update(news)
+    assert BROKEN.removeprefix("train-worker-") not in cluster.workers
+    assert (
+        f"node {BROKEN} is no longer part of the cluster: it is not repaired"
+        in cluster.emulator.reported.warnings
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_the_reviewed_proposal_is_approved_although_another_was_made(
