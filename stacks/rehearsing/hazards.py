@@ -330,7 +330,8 @@ class HazardInjector:
                 self._add_fault(platform=platform, method=method, status=403, count=None)
         elif kind is HazardKind.RATE_LIMIT:
             headers = {"Retry-After": str(_RETRY_AFTER_S)}
-            self._add_fault(status=429, headers=headers, count=_RATE_LIMITED_REQUESTS)
+            fault = {"method": point.method, "status": 429, "headers": headers}
+            self._add_fault(**fault, count=_RATE_LIMITED_REQUESTS)
         elif kind is HazardKind.NEVER_READY:
             self._add_fault(method=point.method, stuck=True)
         elif kind is HazardKind.NO_CREDIT:
