@@ -3,7 +3,9 @@
 import json
 import shutil
 import signal
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +86,17 @@ def list_processes(folder: Path) -> list[str]:
     return found
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Yield an empty folder whose path is short enough for the sockets of processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only Linux has /proc")
 def test_ctrl_c_ends_a_rehearsal_without_a_process_or_a_folder_left(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    temporary = project.parent / "temporary"
-    temporary.mkdir()
     monkeypatch.chdir(project)
     variables = {
         "PULUMI_CONFIG_PASSPHRASE": "",
