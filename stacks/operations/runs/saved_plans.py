@@ -247,7 +247,12 @@ class SavedPlan:
             )
         )
         if not is_sealed(self.plan, digest):
-            raise PlanRefused(f"{self.path} was edited after it was saved", hint=NEW_PLAN_HINT)
+            # A release with other fields of plans computes another seal.
+            raise PlanRefused(
+                f"{self.path} was edited after it was saved, or saved by another release of "
+                "gpuform",
+                hint=NEW_PLAN_HINT,
+            )
         return constraint
 
     def _find_run(self, stack: Stack) -> PlanRun:
