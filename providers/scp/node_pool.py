@@ -76,7 +76,7 @@ from gpuform.providers.scp.pool.reconciler import (
 )
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
+from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.policies.lifetime import Idleness
 from gpuform.schemas.policies.repair import NodeFault
 from gpuform.schemas.scp.inputs import NodePoolInputs
@@ -259,7 +259,7 @@ class NodePoolOperations:
         Nodes that the platform does not show now have no name. The jobs are unknown if no declared
         scheduler reports them, which is reported as a skipped check.
         """
-        nodes, ledger = self._build_pool_nodes(
+        nodes, _ = self._build_pool_nodes(
             get_client(self._settings, known_inputs.get("region_id")),
             context,
             object_id,
@@ -269,11 +269,7 @@ class NodePoolOperations:
         removed_nodes = NodeDrainer.for_pool(
             context, object_id, known_inputs
         ).predict_removed_nodes(_build_full_eviction(nodes, because), nodes.all)
-        absent_node = RemovedNode(name="", because=because, gpus=GPUS_PER_SERVER)
-        absent_count = _count_absent_nodes(nodes, ledger)
-        return removed_nodes.model_copy(
-            update={"nodes": (*removed_nodes.nodes, *[absent_node] * absent_count)}
-        )
+        return removed_nodes.add_unnamed_nodes(nodes.count_absent_nodes(), because, GPUS_PER_SERVER)
 
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
@@ -305,7 +301,7 @@ class NodePoolOperations:
         drainer = NodeDrainer.for_pool(context, object_id, known_inputs)
         label = f"pool {known_inputs.get('gpu_node_name_prefix') or object_id}"
         eviction = _build_full_eviction(nodes, "deleted")
-        count = len(eviction.reason_by_node) + _count_absent_nodes(nodes, ledger)
+        count = len(eviction.reason_by_node) + nodes.count_absent_nodes()
         context.require_planned_removal(label, RemovalCount(count, count * GPUS_PER_SERVER))
         drainer.drain_nodes(eviction, nodes.all)
 
@@ -518,11 +514,6 @@ def _build_full_eviction(nodes: PoolNodes, reason: str) -> NodeEviction:
     """Build the eviction of all nodes of a pool, except nodes under deletion, for one reason."""
     live_nodes = (node for node in nodes.all if not is_terminating(node.state))
     return NodeEviction({node.gpu_node_name: reason for node in live_nodes})
-
-
-def _count_absent_nodes(nodes: PoolNodes, ledger: NodeLedger) -> int:
-    """Count the nodes of a pool that the platform does not show now, and may show later."""
-    return len(ledger.ids - nodes.nodes_by_id.keys())
 
 
 def _describe_unready_nodes(

@@ -320,6 +320,11 @@ class RemovedNodes(FrozenModel):
             for node in self.nodes
         )
 
+    def add_unnamed_nodes(self, count: int, because: str, gpus: int) -> "RemovedNodes":
+        """Return a copy with `count` more nodes, none if negative, each with so many GPUs."""
+        unnamed_node = RemovedNode(name="", because=because, gpus=gpus)
+        return self.model_copy(update={"nodes": (*self.nodes, *[unnamed_node] * count)})
+
 
 def _sum_gpus(nodes: Collection[RemovedNode]) -> int | None:
     """Return the sum of the GPUs of the nodes; None if a number is unknown."""

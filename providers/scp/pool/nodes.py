@@ -129,6 +129,10 @@ class PoolNodes:
         """Return the pool's nodes at the last refresh, sorted by name."""
         return sorted(self.nodes_by_id.values(), key=lambda node: (node.gpu_node_name, node.id))
 
+    def count_absent_nodes(self) -> int:
+        """Count the nodes of the pool that SCP does not show now, and may show later."""
+        return len(self._ledger.ids - self.nodes_by_id.keys())
+
     def refresh(self) -> None:
         """List all nodes of the pool again, and forget deleted nodes.
 

@@ -180,19 +180,22 @@ class PoolReconciler:
     def predict_removed_nodes(self) -> RemovedNodes:
         """Predict which nodes an update would remove, stop or move now.
 
-        The jobs are unknown if no declared scheduler reports them, which is reported as a skipped
-        check.
+        Nodes that SCP does not show now have no name: as many as would be too many if SCP showed
+        them again. The jobs are unknown if no declared scheduler reports them, which is reported as
+        a skipped check.
 
         Raises:
             GpuformError: a declared name does not fit the nodes.
         """
         plan = self.plan_changes()
         eviction = self.drainer.build_eviction(plan, self._declared.fabric)
-        return self._rollout.sort_removed_nodes(
+        removed_nodes = self._rollout.sort_removed_nodes(
             self.drainer.predict_removed_nodes(
                 eviction, self.nodes.all, [node.gpu_node_name for node in plan.delete]
             )
         )
+        surplus = self.nodes.count_absent_nodes() - len(plan.create)
+        return removed_nodes.add_unnamed_nodes(surplus, "deleted", GPUS_PER_SERVER)
 
     def _require_planned(self, plan: PoolPlan) -> None:
         """Raise UnplannedRemoval if this call removes more nodes than the plan of its run shows.
