@@ -230,6 +230,7 @@ class TestWaiting:
         assert _now(emulator) - began == 90
 
     @pytest.mark.slow
+    @pytest.mark.exact_waits
     def test_the_search_does_not_shorten_the_time_to_become_ready(
         self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
     ) -> None:

@@ -17,6 +17,7 @@ WAITERS = 64
 
 
 @pytest.mark.slow
+@pytest.mark.exact_waits
 def test_waiting_for_64_clusters_needs_two_requests_per_poll(
     emulator: Any, cluster_inputs: Properties
 ) -> None:

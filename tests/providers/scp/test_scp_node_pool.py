@@ -575,6 +575,7 @@ class TestTrouble:
         pool = environment.update(pool)
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 8)
 
+    @pytest.mark.exact_waits
     def test_without_an_answer_a_create_fails_at_once(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
