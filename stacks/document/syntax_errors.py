@@ -102,6 +102,11 @@ class _SyntaxErrorReader:
         mark = self.error.context_mark
         if "flow" not in self.context or mark is None:
             return None
+        # The parser does not say where the bracket is: the mark may be after the end of the file.
+        if "flow node" in self.context:
+            return self.report(
+                "a value or a closing bracket is missing here", "close [ with ], and { with }"
+            )
         opening, closing = ("[", "]") if "sequence" in self.context else ("{", "}")
         # A line break before the error: people close brackets in the line that opens them.
         if mark.line != self.row:

@@ -62,6 +62,7 @@ def check_positions(text: str, problems: Diagnostics) -> None:
 @example("a: [*a")
 @example("? *a")
 @example("<<")
+@example("[")
 @example("a: {<<: {<<: [[]]}}")
 @settings(max_examples=400)
 def test_any_text(text: str) -> None:
