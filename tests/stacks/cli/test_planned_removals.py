@@ -3,9 +3,6 @@
 Somebody else enlarges the cluster of the stack, which has two nodes of eight GPUs.
 """
 
-import json
-import os
-import urllib.request
 from typing import Any
 
 import pytest
@@ -14,23 +11,6 @@ from support.stacks.planned_project import PlannedProject
 from gpuform.stacks.operations.runs.runner import PlannedRun
 
 GATE = "gates:\n  few: {max_destroyed_gpus: 8}\n"
-
-
-def enlarge_outside(project: PlannedProject, gpus: int = 32) -> None:
-    """Enlarge the cluster as somebody else, and wait until its new nodes run."""
-    resources = json.loads(project.state_file)["checkpoint"]["latest"]["resources"]
-    (id_,) = (resource["id"] for resource in resources if resource["urn"].endswith("::train"))
-    headers = {
-        "Authorization": f"Bearer {os.environ['TOGETHER_API_KEY']}",
-        "Content-Type": "application/json",
-    }
-    for method, path, body in (
-        ("PUT", f"/together/v1/compute/clusters/{id_}", {"num_gpus": gpus}),
-        ("POST", "/_emulator/clock", {"advance": 3600}),
-    ):
-        data = json.dumps(body).encode()
-        request = urllib.request.Request(f"{project.url}{path}", data, headers, method=method)
-        urllib.request.urlopen(request).close()
 
 
 def plan_train(project: PlannedProject, *command: str) -> Any:
@@ -45,7 +25,7 @@ def plan_train(project: PlannedProject, *command: str) -> Any:
 def test_a_plan_that_shrinks_counts_the_nodes_of_the_platform(
     applied_project: PlannedProject,
 ) -> None:
-    enlarge_outside(applied_project)
+    applied_project.resize_cluster_outside(32)
     assert plan_train(applied_project, "destroy")["gpus_removed"] == 32
     applied_project.run("config", "set", "gpus", "8")
     change = plan_train(applied_project)
@@ -77,7 +57,7 @@ def test_a_run_removes_no_more_than_its_plan(
     confirm = PlannedRun._is_confirmed
 
     def enlarge_while_the_plan_is_read(run: PlannedRun, *arguments: Any) -> bool:
-        enlarge_outside(applied_project)
+        applied_project.resize_cluster_outside(32)
         sent_changes[:] = applied_project.sent_changes
         return confirm(run, *arguments)
 
@@ -98,7 +78,7 @@ def test_a_saved_plan_is_refused_if_more_nodes_would_be_removed(
     applied_project: PlannedProject,
 ) -> None:
     plan_train(applied_project, "destroy")
-    enlarge_outside(applied_project)
+    applied_project.resize_cluster_outside(32)
     assert (
         "train: this would remove 4 nodes with 32 GPUs, and the plan removes 2 nodes with 16 GPUs"
         in applied_project.apply_refused_plan()

@@ -1,33 +1,12 @@
 """Saved plans of `destroy` and `refresh`: made, reviewed, refused when overtaken, and applied."""
 
 import json
-import os
-import urllib.request
 from typing import Any
 
 import pytest
 from support.stacks.planned_project import PlannedProject
 
 GATE = "gates:\n  few: {max_destroyed_gpus: 8}\n"
-
-
-def resize_outside(planned_project: PlannedProject, gpus: int) -> None:
-    """Resize the cluster outside of the stack."""
-    resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
-    (id_,) = (resource["id"] for resource in resources if resource["urn"].endswith("::train"))
-    headers = {
-        "Authorization": f"Bearer {os.environ['TOGETHER_API_KEY']}",
-        "Content-Type": "application/json",
-    }
-    for method, path, body in (
-        ("PUT", f"/together/v1/compute/clusters/{id_}", {"num_gpus": gpus}),
-        ("POST", "/_emulator/clock", {"advance": 3600}),
-    ):
-        data = json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"{planned_project.url}{path}", data, headers, method=method
-        )
-        urllib.request.urlopen(request).close()
 
 
 def get_gpus_in_state(planned_project: PlannedProject) -> Any:
@@ -40,7 +19,7 @@ def get_gpus_in_state(planned_project: PlannedProject) -> Any:
 def test_preview_only_of_destroy_and_refresh_changes_nothing(
     applied_project: PlannedProject,
 ) -> None:
-    resize_outside(applied_project, 24)
+    applied_project.resize_cluster_outside(24)
     before = applied_project.state_file, applied_project.sent_changes
     for command, message in (("destroy", "- 2 to delete"), ("refresh", "~ num_gpus: 16 => 24")):
         ran = applied_project.run(command, "--preview-only")
@@ -125,17 +104,17 @@ def test_gates_stop_a_saved_destroy_plan(applied_project: PlannedProject) -> Non
 
 @pytest.mark.slow
 def test_a_saved_refresh_plan_applies_the_planned_drift(applied_project: PlannedProject) -> None:
-    resize_outside(applied_project, 24)
+    applied_project.resize_cluster_outside(24)
     assert applied_project.run("refresh", "--save-plan", "plan.json").code == 0
     assert applied_project.plan_document["operation"] == "refresh"
-    resize_outside(applied_project, 32)
+    applied_project.resize_cluster_outside(32)
     before = applied_project.state_file
     for command in ("up", "refresh"):
         ran = applied_project.run(command, "--plan", "plan.json", "--yes")
         assert ran.code == 1
         assert "train would set num_gpus to another value than planned" in ran.err
     assert applied_project.state_file == before
-    resize_outside(applied_project, 24)
+    applied_project.resize_cluster_outside(24)
     ran = applied_project.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 0, ran.out + ran.err
     assert get_gpus_in_state(applied_project) == 24
@@ -149,7 +128,7 @@ def test_a_saved_refresh_plan_refuses_later_drift(
     assert applied_project.run("refresh", "--save-plan", "plan.json").code == 0
 
     def confirm(*_: object) -> bool:
-        resize_outside(applied_project, 24)
+        applied_project.resize_cluster_outside(24)
         return True
 
     monkeypatch.setattr("gpuform.stacks.operations.runs.runner.PlannedRun._is_confirmed", confirm)

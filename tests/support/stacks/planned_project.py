@@ -1,6 +1,7 @@
 """Provide a project whose plans are saved and applied by commands, on an emulator."""
 
 import json
+import os
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,22 @@ class PlannedProject:
     @property
     def plan_document(self) -> Any:
         return json.loads((self.project / "plan.json").read_text())
+
+    def resize_cluster_outside(self, gpus: int) -> None:
+        """Resize the cluster as somebody else, and wait until the platform has done it."""
+        resources = json.loads(self.state_file)["checkpoint"]["latest"]["resources"]
+        (id_,) = (resource["id"] for resource in resources if resource["urn"].endswith("::train"))
+        headers = {
+            "Authorization": f"Bearer {os.environ['TOGETHER_API_KEY']}",
+            "Content-Type": "application/json",
+        }
+        for method, path, body in (
+            ("PUT", f"/together/v1/compute/clusters/{id_}", {"num_gpus": gpus}),
+            ("POST", "/_emulator/clock", {"advance": 3600}),
+        ):
+            data = json.dumps(body).encode()
+            request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
+            urllib.request.urlopen(request).close()
 
     def save_plan(self, *flags: str) -> None:
         ran = self.run("preview", "--save-plan", "plan.json", *flags)
