@@ -171,15 +171,19 @@ class EmulatorClock:
     def sleep(self, seconds: float, cancelled: threading.Event) -> None:
         """Move the emulator's clock forward by `seconds`, instead of waiting.
 
-        Does nothing if `cancelled` is set.
+        Zero seconds read the clock. Does nothing if `cancelled` is set.
 
         Raises:
             EmulatorUnreachable: the clock does not answer.
             OtherEmulator: another emulator answers.
         """
-        if not cancelled.is_set():
+        if cancelled.is_set():
+            return
+        if seconds > 0:
             # A moment, not a step: waiters for the same moment move the clock once.
-            self._request_time("POST", {"until": self.now() + max(0.0, seconds)})
+            self._request_time("POST", {"until": self.now() + seconds})
+        else:
+            self._request_time("GET", None)
 
     def get_identity(self) -> str:
         """Return the reported identity of the emulator's stored data; empty without one.
@@ -191,9 +195,10 @@ class EmulatorClock:
         return self._identity
 
     def close(self) -> None:
-        """Close the connections. The clock can be used again."""
+        """Close the connections. The clock can be used again, also for another emulator."""
         with self._lock:
             client, self._client = self._client, None
+            self._now = None
         if client is not None:
             client.close()
 
@@ -227,8 +232,10 @@ class EmulatorClock:
                 '"$(gpuform emulator start)"',
             )
         with self._lock:
+            # Another emulator may have got the address; its clock has nothing to do with the old.
+            last = now if self._now is None or identity != self._identity else self._now
             # Answers of parallel requests can arrive out of order.
-            self._now, self._identity = max(now, self._now or now), identity
+            self._now, self._identity = max(now, last), identity
         return now
 
     def _send(self, method: str, body: dict[str, float] | None) -> "httpx.Response":

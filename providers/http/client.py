@@ -480,7 +480,14 @@ def _extract_host(url: str) -> str:
     return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
 
 
-C = TypeVar("C")
+class _Closable(Protocol):
+    """A client with connections."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+C = TypeVar("C", bound=_Closable)
 
 
 class Clients(Generic[C]):
@@ -493,6 +500,7 @@ class Clients(Generic[C]):
     def __init__(self) -> None:
         self._clients: dict[tuple[Hashable, httpx.BaseTransport | None], C] = {}
         self._lock = threading.Lock()
+        _clients_of_platforms.append(self)
 
     def get(
         self,
@@ -510,6 +518,22 @@ class Clients(Generic[C]):
             if (key, transport) not in self._clients:
                 self._clients[key, transport] = create_client(transport)
             return self._clients[key, transport]
+
+    def close(self) -> None:
+        """Close and forget the clients."""
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+
+_clients_of_platforms: list[Clients[Any]] = []
+
+
+def close_all_clients() -> None:
+    """Close and forget the shared clients of all platforms: the next callers get new clients."""
+    for clients in _clients_of_platforms:
+        clients.close()
 
 
 def build_bearer_headers(

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import yaml
-from conformance import scp_kinds
 from conformance.catalogue import APIS
 from conformance.kind_descriptions import KindDescription, Request
 from processes.limits import LAST_RESORT
@@ -20,8 +19,7 @@ from support.platforms.emulator_hooks import rewrite_answers, watch_requests
 from gpuform.providers.context import get_clock
 from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
-from gpuform.providers.operations import Settings
-from gpuform.providers.platform import platforms
+from gpuform.providers.http import close_all_clients
 from gpuform.schemas.aios.updates import EMPTY_UPDATE
 
 _OWNER_FIELDS = ("annotations", "uid")
@@ -31,13 +29,13 @@ _OWNER_FIELDS = ("annotations", "uid")
 @contextlib.contextmanager
 def start_emulated_platform(**options: Any) -> Iterator["Platform"]:
     """Start an emulator with the options of `serve`, and close all clients at the end."""
+    # A client of an earlier emulator at the same address would poll by that emulator's schedule.
+    close_all_clients()
     with serve(**options) as server:
         with httpx.Client(base_url=server.url, trust_env=False, verify=False) as http:
             yield Platform(server, http)
-        variables = {**environment(server.url), **scp_kinds.VARIABLES}
-        for platform in platforms().values():
-            platform.import_module("client").get_client(Settings(environ=variables)).close()
-        clock = get_clock(variables)
+        close_all_clients()
+        clock = get_clock(environment(server.url))
         if isinstance(clock, EmulatorClock):
             clock.close()
 

@@ -1,11 +1,12 @@
 """Test which clock a provider's call uses: an emulator's only for the emulator's resources."""
 
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from gpuform.providers.context import ProviderContext, SystemClock
+from gpuform.providers.context import ProviderContext, SystemClock, synchronize_clock
 from gpuform.providers.context.run_context import EmulatorClock
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.environment import (
@@ -77,3 +78,14 @@ def test_a_second_emulator_at_the_address_of_the_first_is_another_one() -> None:
         port, identity = int(first.url.rpartition(":")[2]), clock.get_identity()
     with closing(clock), serve(port):
         assert clock.get_identity() != identity
+
+
+def test_the_clock_of_a_second_emulator_at_the_address_of_the_first_may_be_behind() -> None:
+    with serve(start=2000.0, seed="first") as first:
+        clock = EmulatorClock(first.url)
+        clock.sleep(60, threading.Event())
+        port = int(first.url.rpartition(":")[2])
+    with closing(clock), serve(port, start=1000.0, seed="second") as second:
+        assert synchronize_clock(clock).now() == 1000.0
+        clock.sleep(30, threading.Event())
+        assert second.clock.now() == 1030.0
