@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from processes import language_host
-from processes.commands import PASSPHRASE, SALT, Result, pulumi
-from processes.pinned_pulumi import find_policy_sdk, search_path
+from processes.commands import PASSPHRASE, SALT, Result, build_pulumi_environment, pulumi
+from processes.pinned_pulumi import find_policy_sdk
 
 from gpuform.providers.emulator.server import environment, serve
 
@@ -32,9 +32,10 @@ def preview(tmp_path: Path, gpus: int) -> Result:
     settings = f"encryptionsalt: {SALT}\nconfig:\n  together-training:gpus: {gpus}\n"
     (project / "Pulumi.dev.yaml").write_text(settings)
     with serve(seed="policies") as server:
+        path = build_pulumi_environment({})["PATH"]
         variables = {
             **environment(server.url),
-            "PATH": f"{programs}:{search_path()}",
+            "PATH": f"{programs}:{path}",
             "PYTHONPATH": str(POLICY_SDK),
             "PULUMI_HOME": str(tmp_path / "home"),
             "PULUMI_BACKEND_URL": f"file://{project}",
