@@ -41,6 +41,7 @@ CHANGED: Final[Mapping[str, Mapping[str, Any]]] = {
     "06-slurm-scale-down": {"gpus": 16},
     "08-modules": {"gpus": 24},
     "09-certified-cluster": {"gpus": 24},
+    "11-rehearsed-change": {"driver": "CUDA_12_6_560"},
 }
 """The configuration of the change."""
 
