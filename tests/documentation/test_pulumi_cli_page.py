@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from real_pulumi.table import PAGE, build_page, collect_cases, format_row
+from real_pulumi.table import HERE, PAGE, SECTIONS, build_page, collect_cases, format_row
+from real_pulumi.test_examples import CHANGED, EDITED, EXAMPLES
 
 from gpuform.stacks.engine.machine import LAST_TRIED
 
@@ -45,6 +46,14 @@ def test_the_page_has_the_results_of_the_runs(
         "| go | pulumi | passes |",
         "| python | pulumi | skipped: no host |",
     ]
+
+
+def test_the_page_has_a_section_for_every_module() -> None:
+    assert SECTIONS.keys() == {module.stem for module in HERE.glob("test_*.py")}
+
+
+def test_every_example_has_a_change_that_the_pulumi_cli_plays() -> None:
+    assert {*CHANGED, *EDITED} == {example.name for example in EXAMPLES}
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ SECTIONS = {
     "test_repairs": ("Repairs of nodes", "pulumi"),
     "test_certifications": ("Certifications", "pulumi"),
     "test_plugin_import": ("Imports through the plugin", "pulumi"),
+    "test_policy_packs": ("Policy packs", "pulumi"),
     "test_sdks": ("SDKs of the package schema", "pulumi"),
 }
 """The modules in their order on the page: title, and which engine plays."""
