@@ -41,7 +41,7 @@ def lock_holder(dev: Run, project: Path) -> Any:
 def write_lock(project: Path, **fields: Any) -> Path:
     path = project / LOCKS / "left.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"pid": 4_000_000, "username": "ann", "hostname": "elsewhere", **fields}
+    content = {"pid": 2**22 + 1, "username": "ann", "hostname": "elsewhere", **fields}
     path.write_text(json.dumps(content))
     return path
 

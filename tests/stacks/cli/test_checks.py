@@ -164,7 +164,7 @@ class TestRunInProgress:
 
         locks = applied_project.project / ".pulumi/locks/organization/demo/dev"
         locks.mkdir(parents=True, exist_ok=True)
-        owner = {"pid": 2**22 - 1, "username": "ada", "hostname": socket.gethostname()}
+        owner = {"pid": 2**22 + 1, "username": "ada", "hostname": socket.gethostname()}
         (locks / "one.json").write_text(json.dumps(owner))
         assert "at work" not in applied_project.run("preview").err
         assert applied_project.run("status").out.splitlines()[1].startswith("As of ")
