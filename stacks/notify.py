@@ -193,11 +193,14 @@ class Notifier:
     redact: Callable[[str], str]
     warn: Callable[[str], None]
 
-    def notify(self, occurrences: Sequence[Occurrence], over: Mapping[NotifyEvent, str]) -> None:
+    def notify(
+        self, occurrences: Sequence[Occurrence], checked_events: Mapping[NotifyEvent, str]
+    ) -> None:
         """Send the occurrences no rule has reported yet, and store their digests.
 
-        `over` has the events whose absent occurrences are over, and are reported again when they
-        return: with the subject that is over, or an empty text for all.
+        `checked_events` names the events whose missing occurrences have ended, each with the
+        subject concerned, or with "" for all subjects. An ended occurrence is reported again when
+        it returns.
         """
         stored = dict((self.records.read(RECORD) or {}).get("reported") or {})
         reported = dict(stored)
@@ -209,7 +212,7 @@ class Notifier:
                     for occurrence in occurrences
                     if occurrence.event is event
                 }
-                for key in _list_over(rule, event, over, reported):
+                for key in _list_checked_keys(rule, event, checked_events, reported):
                     if key not in present:
                         del reported[key]
                 # Each attempt of an address that does not answer delays the command by seconds.
@@ -260,14 +263,17 @@ def _build_key(rule: Rule, event: NotifyEvent, subject: str) -> str:
     return f"{rule.name}/{event}/{_compute_digest(subject)}"
 
 
-def _list_over(
-    rule: Rule, event: NotifyEvent, over: Mapping[NotifyEvent, str], reported: Iterable[str]
+def _list_checked_keys(
+    rule: Rule,
+    event: NotifyEvent,
+    checked_events: Mapping[NotifyEvent, str],
+    reported: Iterable[str],
 ) -> list[str]:
-    """Return the reported keys of a rule and an event whose occurrence `over` declares ended."""
-    if event not in over:
+    """Return the reported keys of a rule and an event that `checked_events` covers."""
+    if event not in checked_events:
         return []
-    if over[event]:
-        return [key for key in reported if key == _build_key(rule, event, over[event])]
+    if checked_events[event]:
+        return [key for key in reported if key == _build_key(rule, event, checked_events[event])]
     return [key for key in reported if key.startswith(f"{rule.name}/{event}/")]
 
 

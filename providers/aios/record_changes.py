@@ -3,9 +3,9 @@
 `cluster` and `gpu_node` call `change_record` and `confirm_record`, and drain the nodes of entries
 that leave a record (`EntryRemoval`) with the scheduler that their inputs declare. The registry
 knows no scheduler, and the hardware stays: only the network's work for the nodes ends, so that a
-node takes jobs again as soon as its entry is gone; `schemas.aios.updates` builds
-the request bodies. The answer of a PUT is the record right after it: a change is done when a PUT's
-answer needs no other one.
+node takes jobs again as soon as its entry is gone; `schemas.aios.updates` builds the request
+bodies. The answer of a PUT is the record right after it: a change is done when a PUT's answer needs
+no other one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

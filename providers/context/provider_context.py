@@ -339,9 +339,9 @@ class ProviderContext:
             )
 
     def refuse_creation(self, sought: Target | None = None) -> None:
-        """Raise NothingMade if the call may only search for the object `sought`; else do nothing.
+        """Raise NothingMade in a call that only searches for the object of an interrupted create.
 
-        Stores `sought` as `searched_target` before the error.
+        In any other call do nothing. Before the error, `sought` is stored as `searched_target`.
         """
         if self.progress.is_search_only:
             self.progress.searched_target = sought

@@ -204,9 +204,9 @@ def find_credible_time(candidate: Candidate, intent: Intent, now: float) -> floa
 
 
 def has_other_creation_time(candidate: Candidate, intent: Intent) -> bool:
-    """Return True if the object's creation time proves a creation by another request.
+    """Return True if the creation time of `candidate` proves that another request created it.
 
-    Only for platforms whose ids hold the time of the creation, and are no hints.
+    Without a creation time, or if the time of our own request is unknown, nothing is proved.
     """
     if candidate.created_at is None or not intent.is_timed:
         return False

@@ -260,7 +260,7 @@ class _HttpServer(ThreadedWSGIServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget the connection and close the connection."""
+        """Close the connection and forget it."""
         with self._connections_lock:
             self._connections.discard(request)
         super().shutdown_request(request)

@@ -277,8 +277,8 @@ class SingleNode:
     def refresh(self) -> NodeOutputs | None:
         """Read and return the node, and keep SCP's answer in `last`; None if the node is gone.
 
-        In both the node is in the zone that the state has, if the state has one.
-        Many readers at a time share their requests.
+        A zone in the state takes the place of the zone that SCP reports. Concurrent readers share
+        their requests.
         """
         node = self._client.get_node_listing().find_one(self._id)
         if node is None:

@@ -503,7 +503,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def _complete_inputs(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
-        """Return the values with the `server_type_id` of a declared `gpu_type`, and problems.
+        """Return the values, with the `server_type_id` of a declared `gpu_type`, and the problems.
 
         May request SCP's list of server types.
         """

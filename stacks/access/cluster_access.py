@@ -167,7 +167,7 @@ class ConnectionRequest:
 def build_command(
     cluster: ClusterAccess, request: ConnectionRequest, contexts: Mapping[str, ClusterLabel]
 ) -> list[str]:
-    """Return the words of the command.
+    """Return the arguments of the `ssh` or `kubectl` command that opens the requested connection.
 
     `contexts` are the kubeconfig contexts written by gpuform.
 

@@ -108,8 +108,7 @@ class ParsedKubeconfig:
 
         Raises:
             KubeconfigNotEdited: a member occurs twice, is an alias, has a wrong type, or comes from
-                a merge
-                key.
+                a merge key.
         """
         members: dict[str, TopLevelMember] = {}
         for key, value in self.root.value if self.root else ():

@@ -1,7 +1,6 @@
 """Render declarations as a topology file; each value means the same when the file is read again.
 
-`convert` renders complete files here; `edits` renders the lines that it adds to a person's
-file.
+`convert` renders complete files here; `edits` renders the lines that it adds to a person's file.
 """
 
 import json

@@ -28,8 +28,8 @@ from gpuform.stacks.expressions.values import (
 class ExpressionReference:
     """A reference in an expression.
 
-    `clusters.train[each.key].id` has the root `clusters` and three steps. A step that
-    is itself an expression is a Jinja2 node. `node` is the complete reference.
+    `clusters.train[each.key].id` has the root `clusters` and three steps. A step that is itself an
+    expression is a Jinja2 node. `node` is the complete reference.
     """
 
     root: str

@@ -144,9 +144,9 @@ def _reject_mixed_currencies(
 
 
 def _find_price_currency(path: Path) -> tuple[str, str] | None:
-    """Return the price book's currency and a phrase with the position, or None.
+    """Return the currency of the price book, and a phrase that names the line of the currency.
 
-    None stands for a missing or invalid price book.
+    None for a missing or invalid price book.
     """
     if not path.exists():
         return None

@@ -230,10 +230,7 @@ def find_forbidden_regions(
 def find_forbidden_gpu_types(
     plan: Plan, changes: Sequence[ResourceChange], allowed: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each GPU type outside of `allowed`, and for unknown types.
-
-    Unchanged resources pass.
-    """
+    """Yield a finding for each changed resource whose GPU type is unknown or not in `allowed`."""
     del plan
     for name, after in _list_declared(changes):
         if "gpu_types" in after.unknown:

@@ -284,8 +284,8 @@ class _DeclarationBuilder:
         """Return the entry of one object; add missing and invalid values to `problems`.
 
         The entry has the object's id as its `import` option. Secrets become references to
-        configuration
-        variables, which are added, and ids of declared objects become references to these.
+        configuration variables, which are added, and ids of declared objects become references to
+        these.
         """
         choice = observed.choice
         kind = load_lifecycle_class(choice.platform, choice.kind)

@@ -32,8 +32,7 @@ class ConvertOptions:
 
     `source` is the file or folder to read, None for the project's own; `folder` is where the new
     file will be. `stack` names the stack whose plain values a topology is checked with; None for
-    the
-    project's defaults.
+    the project's defaults.
     """
 
     kind: Literal["topology", "state", "program", "terraform"]

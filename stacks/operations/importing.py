@@ -436,8 +436,7 @@ def build_orphan_search(
     """Build the search for objects without an owner; no platform is asked yet.
 
     `older_than` is the least age of a reported object, in seconds. Reading the stack's
-    configuration
-    may ask for the passphrase.
+    configuration may ask for the passphrase.
 
     Raises:
         UnsupportedKind: a platform is unknown.

@@ -62,14 +62,14 @@ _SHOWN_ERRORS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What an operation has found.
+    """The occurrences that an operation has found, to be reported.
 
-    `over` says of which events every occurrence was found, so that an earlier one is over: with
-    the subject that this is about, or an empty text for all.
+    `checked_events` names the events of which every occurrence was found, each with the subject
+    concerned, or with "" for all subjects: an earlier occurrence that is missing here has ended.
     """
 
     occurrences: Sequence[Occurrence] = ()
-    over: Mapping[NotifyEvent, str] = field(default_factory=dict)
+    checked_events: Mapping[NotifyEvent, str] = field(default_factory=dict)
 
 
 def choose_subject(options: RunOptions) -> ReportSubject:
@@ -86,7 +86,7 @@ def find_run_findings(result: RunResult, options: RunOptions, subject: ReportSub
     command = options.command
     failure = _FAILURES.get(result.reason)
     occurrences: list[Occurrence] = []
-    over: dict[NotifyEvent, str] = {}
+    checked_events: dict[NotifyEvent, str] = {}
     if failure is not None:
         occurrences += [_build_failure(command, failure, result.diagnostics)]
         occurrences += _list_missing_capacity(result.diagnostics)
@@ -106,23 +106,23 @@ def find_run_findings(result: RunResult, options: RunOptions, subject: ReportSub
     if result.final_state is not None and (subject != "approval" or options.operation != "update"):
         occurrences += _list_state_occurrences(result.final_state)
     if failure is None and result.reason is not ExitReason.DECLINED and subject != "approval":
-        over |= _list_over(options)
-    return Findings(occurrences, over)
+        checked_events |= _list_checked_events(options)
+    return Findings(occurrences, checked_events)
 
 
-def _list_over(options: RunOptions) -> Mapping[NotifyEvent, str]:
-    """Return the notification events which are over if absent after a run, by subject or ""."""
+def _list_checked_events(options: RunOptions) -> Mapping[NotifyEvent, str]:
+    """Return the events of which a run finds every occurrence, each with its subject or ""."""
     is_partial = bool(options.target or options.exclude or options.repair_nodes)
-    over: dict[NotifyEvent, str] = {NotifyEvent.FAILED: options.command}
+    checked_events: dict[NotifyEvent, str] = {NotifyEvent.FAILED: options.command}
     if is_partial:
-        return over
-    over |= dict.fromkeys(STATE_EVENTS, "")
+        return checked_events
+    checked_events |= dict.fromkeys(STATE_EVENTS, "")
     if options.operation == "refresh":
-        over[NotifyEvent.DRIFT_FOUND] = ""
+        checked_events[NotifyEvent.DRIFT_FOUND] = ""
     if not options.preview_only:
-        over[NotifyEvent.OUT_OF_CAPACITY] = ""
-        over[NotifyEvent.WAITING_FOR_APPROVAL] = options.operation
-    return over
+        checked_events[NotifyEvent.OUT_OF_CAPACITY] = ""
+        checked_events[NotifyEvent.WAITING_FOR_APPROVAL] = options.operation
+    return checked_events
 
 
 def find_drift_occurrences(plan: Plan) -> list[Occurrence]:
@@ -149,10 +149,10 @@ def find_drift_findings(result: DriftResult, *, is_complete: bool) -> Findings:
         occurrences += _list_state_occurrences(result.final_state)
     if not result.succeeded:
         return Findings([*occurrences, _build_failure("drift", "failed", result.diagnostics)])
-    over = {NotifyEvent.FAILED: "drift"}
+    checked_events = {NotifyEvent.FAILED: "drift"}
     if is_complete:
-        over |= {**dict.fromkeys(STATE_EVENTS, ""), NotifyEvent.DRIFT_FOUND: ""}
-    return Findings(occurrences, over)
+        checked_events |= {**dict.fromkeys(STATE_EVENTS, ""), NotifyEvent.DRIFT_FOUND: ""}
+    return Findings(occurrences, checked_events)
 
 
 def find_error_findings(command: str, error: GpuformError) -> Findings:
@@ -279,7 +279,7 @@ class Announcer:
             ).redact,
             self.warn,
         )
-        notifier.notify(findings.occurrences, findings.over)
+        notifier.notify(findings.occurrences, findings.checked_events)
 
     def _open_stack(self) -> Stack:
         """Open the stack for the report of an operation which failed before the stack was open.

@@ -295,7 +295,7 @@ class ShareRehearsal:
         return replace(learned, groups=groups)
 
     def _add_stack_dependencies(self) -> None:
-        """Let resources depend on the resources of every stack whose outputs their stack reads."""
+        """Make the resources of a stack depend on those of each stack whose outputs it reads."""
         urns: dict[str, list[str]] = {}
         for urn in self._dependencies:
             stack, project = get_stack_and_project(urn)

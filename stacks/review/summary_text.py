@@ -307,8 +307,8 @@ def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
     """Yield a line for each removed node (`removes node train-worker-1: idle`); none for None.
 
     Nodes without jobs, or with unknown ones, share one line for each reason in `_SHARED_REASONS`;
-    nodes without a name share another one. The last line says what
-    happens to running jobs. The lines are not escaped.
+    nodes without a name share another one. The last line says what happens to running jobs. The
+    lines are not escaped.
     """
     if removed_nodes is None:
         return

@@ -1,7 +1,7 @@
 """Read the `config` section of a topology, and convert a stack's configuration to typed values.
 
-`loading` reads `config` and `inputs` with `read_variable`; `planning` gets the values
-of a stack from `resolve_config`.
+`loading` reads `config` and `inputs` with `read_variable`; `planning` gets the values of a stack
+from `resolve_config`.
 """
 
 import json

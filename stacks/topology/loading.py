@@ -1,7 +1,7 @@
 """Load topology files into declarations: check keys, merge defaults, and read included modules.
 
-`planning`, the language server and the converters call `load`. Values stay nodes;
-`scope` evaluates them later.
+`planning`, the language server and the converters call `load`. Values stay nodes; `scope` evaluates
+them later.
 """
 
 from collections.abc import Iterator, Mapping

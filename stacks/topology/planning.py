@@ -1,7 +1,7 @@
 """Plan a topology file: its resources sorted by dependencies and validated against their models.
 
-`gpuform validate`, the engine's topology host and the Pulumi program call `plan`.
-Loading, expansion and evaluation happen in `loading`, `expanding` and `scope`.
+`gpuform validate`, the engine's topology host and the Pulumi program call `plan`. Loading,
+expansion and evaluation happen in `loading`, `expanding` and `scope`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -18,7 +18,7 @@ class AiosApiError(Refusal):
 
 
 def make_server_error(message: str) -> AiosApiError:
-    """Return the 500 `ApiError` for a request that MongoDB or Mongoose refuses.
+    """Return the 500 `Refusal` for a request that MongoDB or Mongoose refuses.
 
     The registry has no other status for refusals.
     """
@@ -26,7 +26,7 @@ def make_server_error(message: str) -> AiosApiError:
 
 
 def make_not_found() -> AiosApiError:
-    """Return the 404 `ApiError` for a cluster without a record in the registry."""
+    """Return the 404 `Refusal` for a cluster without a record in the registry."""
     return AiosApiError(404, "Cluster not found")
 
 
@@ -45,7 +45,7 @@ NOTHING = Nothing()
 def matches_filter(document: Json, query: Json) -> bool:
     """Return whether a document matches a filter; an empty filter matches every document.
 
-    Raises `ApiError` 500 for a malformed filter or an operator that is not emulated.
+    Raises `Refusal` 500 for a malformed filter or an operator that is not emulated.
     """
     if not isinstance(query, dict):
         raise make_server_error("the match filter must be an expression in an object")
@@ -55,7 +55,7 @@ def matches_filter(document: Json, query: Json) -> bool:
 def matches_condition(value: Json, condition: Json) -> bool:
     """Return whether one item of an array meets the condition of a `$pull`.
 
-    Raises `ApiError` 500 for an unknown operator.
+    Raises `Refusal` 500 for an unknown operator.
     """
     return _meets_condition([value], condition)
 
@@ -82,7 +82,7 @@ def is_equal(first: Json, second: Json) -> bool:
 def _meets_clause(document: Json, name: str, condition: Json) -> bool:
     """Return whether a document meets one member of a filter: a field or `$and`, `$or`, `$nor`.
 
-    Raises `ApiError` 500 for any other operator in place of the field, and for an empty list.
+    Raises `Refusal` 500 for any other operator in place of the field, and for an empty list.
     """
     if name in ("$and", "$or", "$nor"):
         if not isinstance(condition, list) or not condition:
@@ -110,7 +110,7 @@ def _apply_operator(values: list[Json], operator: str, operand: Json) -> bool:
     """Return whether the values found at a path meet one operator of MongoDB, such as `$gt: 3`.
 
     `$eq`, `$in` and comparisons are met by one value, or one element of an array; `$ne` and `$nin`
-    need all of them to differ. Raises `ApiError` 500 for an operator that is not emulated, and for
+    need all of them to differ. Raises `Refusal` 500 for an operator that is not emulated, and for
     a malformed operand.
     """
     # By negation: `$ne` and `$nin` hold for a field only if no element of its array is equal.
@@ -219,7 +219,7 @@ MISSING = _Missing()
 def apply_update(document: Document, update: Update) -> Document:
     """Return a changed copy of the document, after an update of operators such as `$set`.
 
-    Raises `ApiError` 500 for an operator that is not emulated, for paths in conflict and for
+    Raises `Refusal` 500 for an operator that is not emulated, for paths in conflict and for
     operands that do not fit.
     """
     for operator, fields in update.items():
@@ -237,7 +237,7 @@ def apply_update(document: Document, update: Update) -> Document:
 
 
 def _refuse_conflicts(paths: list[str]) -> None:
-    """Raise `ApiError` 500 if a path is changed twice, or together with a part of the path."""
+    """Raise `Refusal` 500 if a path is changed twice, or together with a part of the path."""
     for at, path in enumerate(paths):
         for other in paths[at + 1 :]:
             short, long = sorted((path, other), key=len)
@@ -252,7 +252,7 @@ def _change_field(
 ) -> None:
     """Set the field at a dotted path of `document`, in place, to `change(old, operand, path)`.
 
-    Creates missing parents; `old` is MISSING for a missing field. Raises `ApiError` 500 where a
+    Creates missing parents; `old` is MISSING for a missing field. Raises `Refusal` 500 where a
     parent is a plain value.
     """
     *parent_names, last = path.split(".")
@@ -279,7 +279,7 @@ def _get_child(parent: Json, name: str) -> Json:
 def _set_child(parent: Json, name: str, value: Json, path: str) -> None:
     """Set a member of an object or an element of an array, in place; `path` is for the error.
 
-    An index beyond the end fills the gap with null. Raises `ApiError` 500 for any other parent, and
+    An index beyond the end fills the gap with null. Raises `Refusal` 500 for any other parent, and
     for an element without a number.
     """
     if isinstance(parent, dict):
@@ -309,7 +309,7 @@ def _unset_field(document: Document, path: str, _operand: Json) -> None:
 def _pull_items(document: Document, path: str, operand: Json) -> None:
     """Remove the items of an array that meet `operand`, in place; a missing field stays missing.
 
-    Raises `ApiError` 500 for a field other than an array.
+    Raises `Refusal` 500 for a field other than an array.
     """
     parent, last, value = _find_field(document, path)
     if value is not MISSING:
@@ -334,7 +334,7 @@ def _set_value(_old: Json, operand: Json, _path: str) -> Json:
 def _increment(old: Json, operand: Json, path: str) -> Json:
     """Return the sum of a field's number and the operand, for `$inc`.
 
-    A missing field counts as 0. Raises `ApiError` 500 if the field or the operand is no number.
+    A missing field counts as 0. Raises `Refusal` 500 if the field or the operand is no number.
     """
     old = 0 if old is MISSING else old
     for value in (old, operand):
@@ -346,7 +346,7 @@ def _increment(old: Json, operand: Json, path: str) -> Json:
 def _push_items(old: Json, operand: Json, path: str) -> Json:
     """Return a field's array with the operand's items appended, for `$push`.
 
-    A missing field counts as []. Raises `ApiError` 500 for a field other than an array.
+    A missing field counts as []. Raises `Refusal` 500 for a field other than an array.
     """
     return [*_require_array(old, path, "$push"), *copy.deepcopy(_list_items(operand, "$push"))]
 
@@ -354,7 +354,7 @@ def _push_items(old: Json, operand: Json, path: str) -> Json:
 def _add_to_set(old: Json, operand: Json, path: str) -> Json:
     """Return a field's array with the operand's items not yet in the array, for `$addToSet`.
 
-    A missing field counts as []. Raises `ApiError` 500 for a field other than an array.
+    A missing field counts as []. Raises `Refusal` 500 for a field other than an array.
     """
     items = list(_require_array(old, path, "$addToSet"))
     for item in _list_items(operand, "$addToSet"):
@@ -377,7 +377,7 @@ def _should_pull(item: Json, operand: Json) -> bool:
 def _require_array(old: Json, path: str, operator: str) -> list[Json]:
     """Return a field's array, or [] for a missing field.
 
-    Raises `ApiError` 500 for another value.
+    Raises `Refusal` 500 for another value.
     """
     if old is MISSING:
         return []
@@ -389,7 +389,7 @@ def _require_array(old: Json, path: str, operator: str) -> list[Json]:
 def _list_items(operand: Json, operator: str) -> list[Json]:
     """Return the items to add by `$push` or `$addToSet`: the items of `$each`, else the operand.
 
-    Raises `ApiError` 500 for any other operator in the operand.
+    Raises `Refusal` 500 for any other operator in the operand.
     """
     if not has_operators(operand):
         return [operand]

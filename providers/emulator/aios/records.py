@@ -103,7 +103,7 @@ def build_record(values: Document, new_id: Callable[[], str]) -> Document:
 
     Added are defaults, addresses derived from `publicHostname` (addresses in `values` win), missing
     ids made by `new_id`, and the version `__v`. Fields outside of the schema are dropped. Raises
-    `ApiError` 500 for a value that cannot be cast, and for required fields without a value.
+    `Refusal` 500 for a value that cannot be cast, and for required fields without a value.
     """
     record: Document = _cast_value(CLUSTER_SCHEMA, values, "")
     config = record.get("config")
@@ -123,7 +123,7 @@ def cast_update(update: Document) -> dict[str, Document]:
     """Return a Mongo update with operands cast to the schema; plain fields become `$set`.
 
     Fields that the schema does not have are dropped, and operators whose operand is no object;
-    operands of `$unset` and `$pull` stay as they are. Raises `ApiError` 500 for plain fields beside
+    operands of `$unset` and `$pull` stay as they are. Raises `Refusal` 500 for plain fields beside
     operators, and for a value that cannot be cast.
     """
     plain = [name for name in update if not name.startswith("$")]
@@ -198,7 +198,7 @@ def _cast_value(kind: Kind, value: Json, path: str) -> Json:
     """Return `value` as Mongoose casts values to a kind; null and `mixed` values stay as they are.
 
     A single value becomes a list of one where the kind is a list. Objects lose members outside of
-    the kind and get missing defaults and lists. Raises `ApiError` 500 where the cast is impossible.
+    the kind and get missing defaults and lists. Raises `Refusal` 500 where the cast is impossible.
     `path` is for the error.
     """
     if kind == "mixed" or value is None:
@@ -230,7 +230,7 @@ def _cast_object(kind: dict[str, Kind], value: Document, path: str) -> Document:
 def _cast_scalar(kind: str, value: Json, path: str) -> Json:
     """Return `value` as a number, text or flag; a text of digits becomes a number if needed.
 
-    A number becomes a text likewise. Raises `ApiError` 500 for any other value of another kind.
+    A number becomes a text likewise. Raises `Refusal` 500 for any other value of another kind.
     """
     if kind == "number" and isinstance(value, str):
         try:
@@ -296,7 +296,7 @@ class RegistryRecords:
         return [json.loads(body) for body in self._store.list_all(_KIND)]
 
     def get(self, cluster_id: str) -> Document:
-        """Return a record by the cluster's id. Raises `ApiError` 404."""
+        """Return a record by the cluster's id. Raises `Refusal` 404."""
         body = self._store.get(_KIND, cluster_id)
         if body is None:
             raise make_not_found()
@@ -306,7 +306,7 @@ class RegistryRecords:
     def add(self, values: Document) -> Document:
         """Add a record of `values`, and return the completed record.
 
-        Raises `ApiError` 500 for invalid values, and for a cluster's id that has a record already.
+        Raises `Refusal` 500 for invalid values, and for a cluster's id that has a record already.
         """
         record = build_record(values, self._create_id)
         self._refuse_duplicate(record["id"])
@@ -316,7 +316,7 @@ class RegistryRecords:
     def update(self, cluster_id: str, update: Document) -> Document:
         """Apply a Mongo update to a cluster's record, store the record and return the changed one.
 
-        Raises `ApiError` 404 without a record, and 500 for a refused update, which changes nothing.
+        Raises `Refusal` 404 without a record, and 500 for a refused update, which changes nothing.
         An update may change the cluster's id, but raises 500 if the new id has a record already.
         Required fields are not checked again.
         """
@@ -332,7 +332,7 @@ class RegistryRecords:
     def remove(self, cluster_id: str) -> None:
         """Remove the record of a cluster.
 
-        Raises `ApiError` 404 without a record.
+        Raises `Refusal` 404 without a record.
         """
         # Raises 404 for an unknown id.
         self.get(cluster_id)
@@ -344,7 +344,7 @@ class RegistryRecords:
         self._store.put(_KIND, str(record.get("id")), json.dumps(record))
 
     def _refuse_duplicate(self, cluster_id: object) -> None:
-        """Raise `ApiError` 500, MongoDB's E11000, if a record has the cluster id already."""
+        """Raise `Refusal` 500, MongoDB's E11000, if a record has the cluster id already."""
         if self._store.get(_KIND, str(cluster_id)) is not None:
             raise make_server_error(
                 # MongoDB's own words: clients know the case by them.

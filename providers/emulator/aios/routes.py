@@ -89,28 +89,28 @@ class AiosApi(PlatformApi):
     def _create_cluster(self, records: RegistryRecords) -> Response:
         """Add a record of the request's body, and answer the completed record.
 
-        Raises `ApiError` 500 for values that Mongoose refuses.
+        Raises `Refusal` 500 for values that Mongoose refuses.
         """
         return answer_json(records.add(_parse_body()))
 
     def _get_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
         """Answer the record of a cluster, with an injected fault's status.
 
-        Raises `ApiError` 404.
+        Raises `Refusal` 404.
         """
         return answer_json(self._prepare_records([records.get(cluster_id)])[0])
 
     def _update_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
         """Apply the Mongo update in the request's body to a record, and answer the record.
 
-        Raises `ApiError`: 404 without a record, 500 for a refused update.
+        Raises `Refusal`: 404 without a record, 500 for a refused update.
         """
         return answer_json(self._prepare_records([records.update(cluster_id, _parse_body())])[0])
 
     def _delete_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
         """Remove the record of a cluster, and answer a message.
 
-        Raises `ApiError` 404.
+        Raises `Refusal` 404.
         """
         records.remove(cluster_id)
         return answer_json({"message": "Cluster deleted"})
@@ -139,7 +139,7 @@ class AiosApi(PlatformApi):
 
         The record has the status live. Answers 200 with `success` true and the record as `result`.
         A refused record, or the setting `parser_failure`, is answered likewise, but with `[false,
-        message]` as the result. Other actions answer 400; a body without values raises `ApiError`
+        message]` as the result. Other actions answer 400; a body without values raises `Refusal`
         500.
         """
         if action != "createCluster":
@@ -175,7 +175,7 @@ class AiosApi(PlatformApi):
 def _parse_body() -> Document:
     """Return the request's JSON object, {} without a body.
 
-    Raises `ApiError` 400 for a body that is not a JSON object.
+    Raises `Refusal` 400 for a body that is not a JSON object.
     """
     try:
         body = json.loads(request.get_data() or b"{}")
@@ -199,7 +199,7 @@ class AiosControls(PlatformControls):
         )
 
     def _remove_cluster(self, cluster_id: str) -> Response:
-        """Remove the record of a cluster for a test, and answer the id. Raises `ApiError` 404."""
+        """Remove the record of a cluster for a test, and answer the id. Raises `Refusal` 404."""
         RegistryRecords(self._store, self._clock.now()).remove(cluster_id)
         return answer_json({"id": cluster_id})
 
@@ -207,7 +207,7 @@ class AiosControls(PlatformControls):
         """Remove a node's entry from a cluster's record for a test, and answer the node's path.
 
         The record's totals of nodes, GPUs and memory stay as they were. An unknown node changes
-        nothing. Raises `ApiError` 404 without the cluster.
+        nothing. Raises `Refusal` 404 without the cluster.
         """
         pull = {"$pull": {"nodes.nodeData": {"id": node_id}}}
         RegistryRecords(self._store, self._clock.now()).update(cluster_id, pull)

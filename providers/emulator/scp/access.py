@@ -82,7 +82,7 @@ VERSIONS = (
 def choose_version(header: str | None) -> Version:
     """Return the version that a `Scp-Api-Version` header names; without a header the current one.
 
-    Raises `ApiError` 400 for an unknown version.
+    Raises `Refusal` 400 for an unknown version.
     """
     if not header:
         return CURRENT
@@ -159,7 +159,7 @@ _REQUIRED_HEADERS = ("Scp-Accesskey", "Scp-Signature", "Scp-Timestamp", "Scp-Cli
 
 
 def check_access(request: Request, settings: ScpSettings, now: float) -> None:
-    """Raise `ApiError` 401 if a request is not signed with a known key, 403 for a forbidden write.
+    """Raise `Refusal` 401 if a request is not signed with a known key, 403 for a forbidden write.
 
     401 is also for missing headers and a timestamp too far from the platform's clock, which is
     `now` (real unix seconds) and the setting `clock_ahead_seconds`.
@@ -188,7 +188,7 @@ def check_access(request: Request, settings: ScpSettings, now: float) -> None:
 
 
 def _check_headers(request: Request) -> None:
-    """Raise `ApiError` 401 for a missing header or another client type."""
+    """Raise `Refusal` 401 for a missing header or another client type."""
     missing = [name for name in _REQUIRED_HEADERS if not request.headers.get(name)]
     if missing:
         names = ", ".join(missing)
@@ -205,7 +205,7 @@ def _check_headers(request: Request) -> None:
 
 
 def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
-    """Raise `ApiError` 401 for a malformed timestamp, or one too far from the platform's clock.
+    """Raise `Refusal` 401 for a malformed timestamp, or one too far from the platform's clock.
 
     The timestamp has 13 digits, of milliseconds; `now` is the real time in unix seconds.
     """
@@ -230,7 +230,7 @@ def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
 
 
 def _check_signature(request: Request, pair: KeyPair) -> None:
-    """Raise `ApiError` 401 unless the request is signed with the secret key of `pair`."""
+    """Raise `Refusal` 401 unless the request is signed with the secret key of `pair`."""
     headers = request.headers
     signed_request = SignedRequest(
         method=request.method,
@@ -251,7 +251,7 @@ def _check_signature(request: Request, pair: KeyPair) -> None:
 
 
 def _make_unauthorized(korean: str, english: str) -> ScpApiError:
-    """Return, without raising, the `ApiError` 401 with the message in both languages."""
+    """Return, without raising, the `Refusal` 401 with the message in both languages."""
     return ScpApiError(401, "Unauthorized", ScpMessage(korean, english))
 
 

@@ -44,7 +44,7 @@ def create_nodes(context: ScpRequestContext, body: CreateGpuNodes) -> list[GpuNo
     """Create a node for each server of a request and return the nodes in this order.
 
     Without a fabric id, a new fabric is created, too. Call this function within a transaction,
-    which an error undoes. Raises `ApiError` 404 for an unknown fabric, 400 for everything else.
+    which an error undoes. Raises `Refusal` 404 for an unknown fabric, 400 for everything else.
     """
     check_new_nodes(body, has_zones=context.has_zones)
     fabric_details = body.cluster_fabric_details
@@ -74,7 +74,7 @@ def _require_joinable_fabric(
 ) -> Fabric:
     """Return the fabric of `fabric_id`, to which the request adds nodes.
 
-    Raises `ApiError`: 404 if missing, 400 if the body's name or pool differs or nodes cannot join
+    Raises `Refusal`: 404 if missing, 400 if the body's name or pool differs or nodes cannot join
     now.
     """
     fabric_details = body.cluster_fabric_details
@@ -96,7 +96,7 @@ def _require_joinable_fabric(
 def _create_fabric(context: ScpRequestContext, body: CreateGpuNodes) -> Fabric:
     """Store a new fabric, which appears after two minutes, and return the fabric.
 
-    A stuck one stays CREATING; the first server decides the fabric's server type. Raises `ApiError`
+    A stuck one stays CREATING; the first server decides the fabric's server type. Raises `Refusal`
     400 for a name in use within the pool.
     """
     fabric_details, inventory = body.cluster_fabric_details, context.inventory
@@ -127,7 +127,7 @@ def _create_fabric(context: ScpRequestContext, body: CreateGpuNodes) -> Fabric:
 
 
 def _check_names_and_addresses(inventory: ScpInventory, body: CreateGpuNodes) -> None:
-    """Raise `ApiError` 400 for node names, addresses and public IPs in use or repeated.
+    """Raise `Refusal` 400 for node names, addresses and public IPs in use or repeated.
 
     Addresses are compared within the subnet, and public IPs only for servers with NAT. That names
     are unique is ours.
@@ -156,7 +156,7 @@ def _check_names_and_addresses(inventory: ScpInventory, body: CreateGpuNodes) ->
 
 
 def _check_capacity(context: ScpRequestContext, pool: Pool, count: int) -> None:
-    """Raise `ApiError` 400 (the code is ours) for more servers than the pool has free.
+    """Raise `Refusal` 400 (the code is ours) for more servers than the pool has free.
 
     With an injected fault of capacity the pool has none free.
     """
@@ -178,7 +178,7 @@ def _store_nodes(
 ) -> list[GpuNode]:
     """Store the nodes of all servers of the request and return the nodes.
 
-    Raises `ApiError` 400 when the subnet has no free address left.
+    Raises `Refusal` 400 when the subnet has no free address left.
     """
     inventory, now = context.inventory, context.now
     addresses = AddressAllocator(body, inventory.list_live_nodes())

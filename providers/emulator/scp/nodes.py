@@ -384,7 +384,7 @@ class ScpInventory:
         return [node for node in self._nodes.values() if node.is_live(self.now)]
 
     def get_node(self, node_id: str) -> GpuNode:
-        """Return a visible node. Raises `ApiError` 404."""
+        """Return a visible node. Raises `Refusal` 404."""
         node = self._nodes.get(node_id)
         if node is None or not node.has_appeared(self.now):
             raise make_node_not_found(node_id)
@@ -396,7 +396,7 @@ class ScpInventory:
         self._store.put(_NODE, node.node_id, node.model_dump_json(), gone_at=node.gone_at)
 
     def remove_node(self, node_id: str) -> None:
-        """Remove a visible node at once, without TERMINATING. Raises `ApiError` 404."""
+        """Remove a visible node at once, without TERMINATING. Raises `Refusal` 404."""
         node = self.get_node(node_id).model_copy(update={"gone_at": self.now})
         self.save_node(node)
         self._store.remove_expired(self.now)
@@ -408,7 +408,7 @@ class ScpInventory:
         return [fabric for fabric in self._fabrics.values() if fabric.has_appeared(self.now)]
 
     def get_fabric(self, fabric_id: str) -> Fabric:
-        """Return a visible fabric. Raises `ApiError` 404."""
+        """Return a visible fabric. Raises `Refusal` 404."""
         fabric = self._fabrics.get(fabric_id)
         if fabric is None or not fabric.has_appeared(self.now):
             raise make_fabric_not_found(fabric_id)

@@ -71,7 +71,7 @@ class ScpRequestContext:
 def require_nodes(inventory: ScpInventory, ids: Sequence[str]) -> list[GpuNode]:
     """Return the live, visible nodes of `ids` in their order.
 
-    Raises `ApiError`: 404 naming all missing ones, 400 for repeated ids.
+    Raises `Refusal`: 404 naming all missing ones, 400 for repeated ids.
     """
     live_nodes = (node for node in inventory.list_live_nodes() if node.has_appeared(inventory.now))
     nodes = {node.node_id: node for node in live_nodes}
@@ -98,14 +98,14 @@ def check_each_node(
     code: str,
     problem: Callable[[GpuNode], ScpMessage],
 ) -> None:
-    """Raise `ApiError` 400 with `problem(node)` for every node that is not fine."""
+    """Raise `Refusal` 400 with `problem(node)` for every node that is not fine."""
     problems = [problem(node) for node in nodes if not is_fine(node)]
     if problems:
         raise make_bad_request(code, *problems)
 
 
 def check_states(nodes: Sequence[GpuNode], now: float, *allowed: str) -> None:
-    """Raise `ApiError` 400 for nodes in another state at `now` than the `allowed` ones."""
+    """Raise `Refusal` 400 for nodes in another state at `now` than the `allowed` ones."""
     allowed_states = ", ".join(allowed)
     check_each_node(
         nodes,
@@ -120,7 +120,7 @@ def check_states(nodes: Sequence[GpuNode], now: float, *allowed: str) -> None:
 
 
 def check_unlocked(nodes: Sequence[GpuNode]) -> None:
-    """Raise `ApiError` 400 for locked nodes.
+    """Raise `Refusal` 400 for locked nodes.
 
     The document does not say what a lock refuses; for start and stop Samsung's Terraform provider
     v6 says so (`gpunode_resource.go`), for a deletion it is ours.
@@ -137,7 +137,7 @@ def check_unlocked(nodes: Sequence[GpuNode]) -> None:
 
 
 def check_joinable(fabric: Fabric, context: ScpRequestContext) -> None:
-    """Raise `ApiError` 400 unless nodes may join the fabric: the fabric is RUNNING.
+    """Raise `Refusal` 400 unless nodes may join the fabric: the fabric is RUNNING.
 
     With the setting `joining_while_creating` nodes may join in any state.
     """
@@ -151,7 +151,7 @@ def check_joinable(fabric: Fabric, context: ScpRequestContext) -> None:
 
 
 def check_public_ips(inventory: ScpInventory, ids: Sequence[str]) -> None:
-    """Raise `ApiError` 400 for public IPs that are repeated or in use by a node.
+    """Raise `Refusal` 400 for public IPs that are repeated or in use by a node.
 
     A public IP is in use from the request on that assigns it.
     """
@@ -201,7 +201,7 @@ class AddressAllocator:
     def allocate(self, server: ServerDetails) -> str:
         """Return the requested address of a server, or the lowest free one, never the same twice.
 
-        Raises `ApiError` 400 when the subnet is full.
+        Raises `Refusal` 400 when the subnet is full.
         """
         address = server.ip_address or next(self._free_addresses, None)
         if address is None:
@@ -259,7 +259,7 @@ _STABLE_STATES = ("RUNNING", "STOPPED")
 def delete_nodes(context: ScpRequestContext, ids: Sequence[str]) -> None:
     """Begin to terminate unlocked nodes, in any state.
 
-    A second delete of a TERMINATING node changes nothing (ours). Raises `ApiError`: 404 for a
+    A second delete of a TERMINATING node changes nothing (ours). Raises `Refusal`: 404 for a
     missing node, 400 for a locked or repeated one; then no node changes.
     """
     nodes = require_nodes(context.inventory, ids)
@@ -276,7 +276,7 @@ def delete_nodes(context: ScpRequestContext, ids: Sequence[str]) -> None:
 def stop_nodes(context: ScpRequestContext, ids: Sequence[str]) -> None:
     """Begin to stop RUNNING and unlocked nodes.
 
-    Raises `ApiError`: 404 for a missing node, 400 for a locked one, one in another state or one
+    Raises `Refusal`: 404 for a missing node, 400 for a locked one, one in another state or one
     given twice; then nothing changes.
     """
     nodes = require_nodes(context.inventory, ids)
@@ -289,7 +289,7 @@ def stop_nodes(context: ScpRequestContext, ids: Sequence[str]) -> None:
 def start_nodes(context: ScpRequestContext, ids: Sequence[str]) -> None:
     """Begin to start STOPPED and unlocked nodes.
 
-    Raises `ApiError`: 404 for a missing node, 400 for a locked one, one in another state or one
+    Raises `Refusal`: 404 for a missing node, 400 for a locked one, one in another state or one
     given twice; then nothing changes.
     """
     nodes = require_nodes(context.inventory, ids)
@@ -302,7 +302,7 @@ def start_nodes(context: ScpRequestContext, ids: Sequence[str]) -> None:
 def lock_node(context: ScpRequestContext, node_id: str, *, enabled: bool) -> None:
     """Lock or unlock a node at once, in any state; a second time changes nothing.
 
-    Raises `ApiError` 404.
+    Raises `Refusal` 404.
     """
     (node,) = require_nodes(context.inventory, [node_id])
     context.inventory.save_node(node.set_lock(context.now, enabled=enabled))
@@ -311,7 +311,7 @@ def lock_node(context: ScpRequestContext, node_id: str, *, enabled: bool) -> Non
 def assign_nat(context: ScpRequestContext, node_id: str, public_ip_address_id: str) -> None:
     """Begin to assign a public IP to a RUNNING or STOPPED node without one.
 
-    Raises `ApiError`: 404 without the node, 400 for another state, a node with a public IP, a
+    Raises `Refusal`: 404 without the node, 400 for another state, a node with a public IP, a
     malformed id or an IP in use.
     """
     (node,) = require_nodes(context.inventory, [node_id])
@@ -333,7 +333,7 @@ def assign_nat(context: ScpRequestContext, node_id: str, public_ip_address_id: s
 def release_nat(context: ScpRequestContext, node_id: str) -> None:
     """Begin to release the public IP of a RUNNING or STOPPED node.
 
-    Raises `ApiError`: 404 without the node, 400 for another state or a node without a public IP.
+    Raises `Refusal`: 404 without the node, 400 for another state or a node without a public IP.
     """
     (node,) = require_nodes(context.inventory, [node_id])
     check_states([node], context.now, *_STABLE_STATES)
@@ -349,7 +349,7 @@ def release_nat(context: ScpRequestContext, node_id: str) -> None:
 def modify_members(context: ScpRequestContext, body: ModifyMembers) -> None:
     """Begin to move nodes from one fabric to another of the pool (user guide, 'Cluster fabric').
 
-    Raises `ApiError`: 404 for a missing node or fabric, 400 if the fabrics are the same or in
+    Raises `Refusal`: 404 for a missing node or fabric, 400 if the fabrics are the same or in
     different pools, the second one takes no nodes now, or a node is repeated, not in the first
     fabric or neither RUNNING nor STOPPED; then no node moves.
     """
@@ -375,7 +375,7 @@ def modify_members(context: ScpRequestContext, body: ModifyMembers) -> None:
 
 
 def _check_same_pool(before: Fabric, after: Fabric) -> None:
-    """Raise `ApiError` 400 for a move within one fabric, or to a fabric of another pool."""
+    """Raise `Refusal` 400 for a move within one fabric, or to a fabric of another pool."""
     if before.fabric_id == after.fabric_id:
         raise make_refusal(
             "SameClusterFabric",

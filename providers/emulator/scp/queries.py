@@ -30,7 +30,7 @@ _DEFAULT_SORT = "created_at:desc"
 def read_parameters(args: MultiDict[str, str], *names: str) -> dict[str, str]:
     """Return a request's parameters without empty and `null` ones.
 
-    Raises `ApiError` 400 for a parameter that is not in `names`.
+    Raises `Refusal` 400 for a parameter that is not in `names`.
     """
     unknown = sorted(set(args) - set(names))
     if unknown:
@@ -56,7 +56,7 @@ class ListQuery:
     ) -> "ListQuery":
         """Return the parsed parameters of a list request.
 
-        Parameters that are empty or `null` count as missing. Raises `ApiError` 400 for an unknown
+        Parameters that are empty or `null` count as missing. Raises `Refusal` 400 for an unknown
         parameter, another sort field or order, and a bad number.
 
         Args:
@@ -114,7 +114,7 @@ class ListQuery:
 def _parse_number(values: dict[str, str], name: str, *, default: int, minimum: int) -> int:
     """Return a parameter as a whole number, or `default` if missing.
 
-    Raises `ApiError` 400 for no number, or a number below `minimum`.
+    Raises `Refusal` 400 for no number, or a number below `minimum`.
     """
     argument = values.get(name)
     if argument is None:
@@ -127,7 +127,7 @@ def _parse_number(values: dict[str, str], name: str, *, default: int, minimum: i
 
 
 def _make_invalid_parameter(name: str, korean: str, english: str) -> ScpApiError:
-    """Return the 400 `ApiError` for a query parameter, with a message in both languages."""
+    """Return the 400 `Refusal` for a query parameter, with a message in both languages."""
     return make_refusal(
         "InvalidParameter",
         f"{name}: {korean}.",
@@ -141,7 +141,7 @@ Args = MultiDict[str, str]
 def list_images(args: Args) -> dict[str, Any]:
     """Return the answer with the images of the query's region, by priority.
 
-    Raises `ApiError` 400 for an unknown parameter, and without a known region.
+    Raises `Refusal` 400 for an unknown parameter, and without a known region.
     """
     region = read_parameters(args, "region_id").get("region_id")
     if region not in REGIONS:
@@ -157,7 +157,7 @@ def list_images(args: Args) -> dict[str, Any]:
 def list_products(args: Args) -> dict[str, Any]:
     """Return the answer with the server types of the query's type, for the query's image.
 
-    Raises `ApiError` 400 for an unknown parameter.
+    Raises `Refusal` 400 for an unknown parameter.
     """
     filters = read_parameters(args, "type", "image_id")
     products = find_products(filters.get("type"), filters.get("image_id"))
@@ -171,7 +171,7 @@ def list_node_pools(args: Args, inventory: ScpInventory, *, has_zones: bool) -> 
     needs a fabric, or a subnet and a zone: the official provider v6 demands this
     (`node_pool_datasources.go`), that the platform itself does is ours.
 
-    Raises `ApiError` 400 for an unknown parameter, and for a missing one.
+    Raises `Refusal` 400 for an unknown parameter, and for a missing one.
     """
     names = ("subnet_id", "cluster_fabric_id", "node_pool_id", *(("zone",) if has_zones else ()))
     filters = read_parameters(args, *names)

@@ -96,7 +96,7 @@ class AssignPublicNatIp(Body):
 def parse_body(model: type[_Body], data: bytes) -> _Body:
     """Return the request body as `model`; unknown members and other types are refused.
 
-    Raises `ApiError` 400 with every problem.
+    Raises `Refusal` 400 with every problem.
     """
     try:
         return model.model_validate_json(data)
@@ -133,7 +133,7 @@ PUBLIC_IP_ID_PATTERN = r"[0-9a-f]{32}"
 
 
 def check_new_nodes(body: CreateGpuNodes, *, has_zones: bool) -> None:
-    """Raise `ApiError` 400 with every rule that the body of a create breaks by itself.
+    """Raise `Refusal` 400 with every rule that the body of a create breaks by itself.
 
     Rules that depend on objects, and on the number of servers, are not checked here. `has_zones`
     says whether servers must have a zone; otherwise the zone is an unknown member of the body.
@@ -155,7 +155,7 @@ def check_new_nodes(body: CreateGpuNodes, *, has_zones: bool) -> None:
 
 
 def check_count(count: int, minimum: int) -> None:
-    """Raise `ApiError` 400 unless `count` servers are allowed: from `minimum` to MAX_SERVERS."""
+    """Raise `Refusal` 400 unless `count` servers are allowed: from `minimum` to MAX_SERVERS."""
     if not minimum <= count <= MAX_SERVERS:
         raise make_refusal(
             "InvalidServerCount",

@@ -256,7 +256,7 @@ class ScpApi(PlatformApi):
         return self._answer_page(listing, views, _NODES, "gpu_nodes")
 
     def _show_node(self, context: ScpRequestContext, gpu_node_id: str) -> Response:
-        """Answer a node, with an injected fault's state. Raises `ApiError` 404."""
+        """Answer a node, with an injected fault's state. Raises `Refusal` 404."""
         node = context.inventory.get_node(gpu_node_id)
         view = node.to_json(context.now, with_zone=context.has_zones)
         self._apply_status_overrides([view], _NODES, field="state")
@@ -265,7 +265,7 @@ class ScpApi(PlatformApi):
     def _lock_node(
         self, context: ScpRequestContext, gpu_node_id: str, *, enabled: bool
     ) -> Response:
-        """Lock or unlock a node, and answer the node's id. Raises `ApiError` 404."""
+        """Lock or unlock a node, and answer the node's id. Raises `Refusal` 404."""
         lock_node(context, gpu_node_id, enabled=enabled)
         return answer_json({"gpu_node_id": gpu_node_id})
 
@@ -295,7 +295,7 @@ class ScpApi(PlatformApi):
     def _show_fabric(self, context: ScpRequestContext, cluster_fabric_id: str) -> Response:
         """Answer a fabric with its nodes, and with an injected fault's state.
 
-        Raises `ApiError` 404.
+        Raises `Refusal` 404.
         """
         fabric = context.inventory.get_fabric(cluster_fabric_id)
         view = fabric.to_json(context.now, context.inventory.list_members(fabric))
@@ -311,18 +311,18 @@ class ScpApi(PlatformApi):
     # What is offered.
 
     def _list_images(self, _: ScpRequestContext) -> Response:
-        """Answer the images of the query's region. Raises `ApiError` 400 for a wrong query."""
+        """Answer the images of the query's region. Raises `Refusal` 400 for a wrong query."""
         return answer_json(list_images(request.args))
 
     def _list_products(self, _: ScpRequestContext) -> Response:
         """Answer the server types that the query selects.
 
-        Raises `ApiError` 400 for a wrong query.
+        Raises `Refusal` 400 for a wrong query.
         """
         return answer_json(list_products(request.args))
 
     def _list_node_pools(self, context: ScpRequestContext) -> Response:
-        """Answer the node pools that the query selects. Raises `ApiError` 400 for a wrong query."""
+        """Answer the node pools that the query selects. Raises `Refusal` 400 for a wrong query."""
         pools = list_node_pools(request.args, context.inventory, has_zones=context.has_zones)
         return answer_json(pools)
 
@@ -365,7 +365,7 @@ class ScpControls(PlatformControls):
     def _set_state(self, node_id: str) -> Response:
         """Set a node's state from now on, whatever was planned, and answer id and state.
 
-        Raises `ApiError` 404.
+        Raises `Refusal` 404.
         """
         body = _StateBody.model_validate_json(request.get_data())
         inventory = ScpInventory(self._store, self._clock.now())
@@ -373,7 +373,7 @@ class ScpControls(PlatformControls):
         return answer_json({"id": node_id, "status": body.state})
 
     def _remove_node(self, node_id: str) -> Response:
-        """Remove a node at once, without TERMINATING, and answer its id. Raises `ApiError` 404."""
+        """Remove a node at once, without TERMINATING, and answer its id. Raises `Refusal` 404."""
         ScpInventory(self._store, self._clock.now()).remove_node(node_id)
         return answer_json({"id": node_id})
 

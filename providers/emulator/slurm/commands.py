@@ -420,7 +420,7 @@ class SlurmControls(PlatformControls):
     def _open_slurm(self, cluster_id: str) -> Iterator[SlurmCluster]:
         """Give a cluster's Slurm to the block, and save the Slurm unless the block raises.
 
-        Raises `ApiError` 404 for an unknown cluster, and for one without Slurm.
+        Raises `Refusal` 404 for an unknown cluster, and for one without Slurm.
         """
         now = self._clock.now()
         self._store.remove_expired(now)

@@ -1,7 +1,7 @@
 """Keep the Slurm of a cluster: nodes are the workers of the platform, jobs are scheduled here.
 
-`commands` uses `SlurmCluster`. Nothing runs in the background: each request first
-plays what has happened since the last one, in its order.
+`commands` uses `SlurmCluster`. Nothing runs in the background: each request first plays what has
+happened since the last one, in its order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -274,7 +274,7 @@ _SNAPSHOT = "tensorone.snapshot"
 class TensorOneInventory:
     """All clusters and snapshots of the store at one moment, within one transaction.
 
-    Methods raise `ApiError` 404 for a missing object.
+    Methods raise `Refusal` 404 for a missing object.
     """
 
     def __init__(self, store: Store, now: float) -> None:
@@ -290,7 +290,7 @@ class TensorOneInventory:
         ]
 
     def get_cluster(self, cluster_id: str) -> Cluster:
-        """Return a cluster, stopped if a limit was reached. Raises `ApiError` 404."""
+        """Return a cluster, stopped if a limit was reached. Raises `Refusal` 404."""
         body = self._store.get(_CLUSTER, cluster_id)
         if body is None:
             raise make_not_found("cluster", cluster_id)
@@ -307,7 +307,7 @@ class TensorOneInventory:
         return [snapshot for snapshot in snapshots if cluster_id in {None, snapshot.cluster_id}]
 
     def get_snapshot(self, snapshot_id: str) -> Snapshot:
-        """Return a snapshot. Raises `ApiError` 404."""
+        """Return a snapshot. Raises `Refusal` 404."""
         body = self._store.get(_SNAPSHOT, snapshot_id)
         if body is None:
             raise make_not_found("snapshot", snapshot_id)

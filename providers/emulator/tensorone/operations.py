@@ -57,7 +57,7 @@ class TensorOneRequestContext:
 def create_cluster(context: TensorOneRequestContext, body: CreateCluster) -> Cluster:
     """Store and return a new cluster, on the way to `running`, or `stopped` without `auto_start`.
 
-    Names are not unique: nothing documents that they are. Raises `ApiError`: 400 for an invalid
+    Names are not unique: nothing documents that they are. Raises `Refusal`: 400 for an invalid
     field, 422 without enough free GPUs.
     """
     gpu = catalogue.GPU_TYPES.get(body.gpu_type)
@@ -113,7 +113,7 @@ def update_cluster(
     """Replace the details in the body at once and return the cluster (ours: undocumented).
 
     Members that are missing or null stay; of `auto_terminate`, each limit by itself. Ports keep
-    their external port. Raises `ApiError`: 404, 409 for a cluster being deleted, 400 for a port
+    their external port. Raises `Refusal`: 404, 409 for a cluster being deleted, 400 for a port
     given twice.
     """
     cluster = context.inventory.get_cluster(cluster_id)
@@ -139,7 +139,7 @@ def start_cluster(context: TensorOneRequestContext, cluster_id: str, body: Start
     """Begin to start a stopped cluster, with the changes of the body, and return the cluster.
 
     Environment variables and limits of the body are merged into the old ones; port mappings replace
-    the old ones. A snapshot to restore only has to exist. Raises `ApiError`: 404 for a missing
+    the old ones. A snapshot to restore only has to exist. Raises `Refusal`: 404 for a missing
     cluster or snapshot, 409 in another status, 400 for invalid changes, 422 without enough free
     GPUs.
     """
@@ -179,7 +179,7 @@ def start_cluster(context: TensorOneRequestContext, cluster_id: str, body: Start
 def stop_cluster(context: TensorOneRequestContext, cluster_id: str, body: StopCluster) -> Cluster:
     """Begin to stop a cluster, with a snapshot if asked for, and return the cluster.
 
-    Raises `ApiError`: 404, 409 unless running, starting, pending or in error (the last is ours).
+    Raises `Refusal`: 404, 409 unless running, starting, pending or in error (the last is ours).
     """
     cluster = context.inventory.get_cluster(cluster_id)
     status = cluster.get_status(context.now)
@@ -200,7 +200,7 @@ def delete_cluster(
     """Begin to delete a cluster, and store or delete snapshots as the body says.
 
     A final snapshot also keeps the earlier ones. Returns the cluster; a second delete changes
-    nothing. Raises `ApiError`: 404, 400 without the confirmation, 409 unless stopped or in error if
+    nothing. Raises `Refusal`: 404, 400 without the confirmation, 409 unless stopped or in error if
     the setting `delete_needs_stopped` is on and `force` is not.
     """
     cluster = context.inventory.get_cluster(cluster_id)
@@ -239,7 +239,7 @@ def _build_details(body: CreateCluster) -> Details:
 def _assign_ports(mappings: Sequence[NewPortMapping], old: Sequence[Port]) -> list[Port]:
     """Return the mappings with external ports: requested, old, or the next free ones.
 
-    The old port is that of the same internal port and protocol in `old`. Raises `ApiError` 400 for
+    The old port is that of the same internal port and protocol in `old`. Raises `Refusal` 400 for
     an external port given twice.
     """
     old_numbers = {(port.internal_port, port.protocol): port.external_port for port in old}
@@ -268,7 +268,7 @@ def _merge_limits(old: AutoTerminateLimits, body: AutoTerminate) -> AutoTerminat
 def _apply_configuration(spec: Spec, configuration: Configuration) -> Spec:
     """Return the hardware with the present values of the body.
 
-    Raises `ApiError` 400 for less storage.
+    Raises `Refusal` 400 for less storage.
     """
     new_values = configuration.model_dump(exclude_none=True, exclude={"docker_image"})
     if new_values.get("storage_gb", spec.storage_gb) < spec.storage_gb:
@@ -277,7 +277,7 @@ def _apply_configuration(spec: Spec, configuration: Configuration) -> Spec:
 
 
 def _check_stock(context: TensorOneRequestContext, spec: Spec) -> None:
-    """Raise `ApiError` for more GPUs than a cluster may have (400) or than are free (422).
+    """Raise `Refusal` for more GPUs than a cluster may have (400) or than are free (422).
 
     The setting `capacity` has the free GPUs of a type, which clusters do not use up; types without
     the setting are always free. With an injected fault of capacity no GPU is free.
@@ -310,7 +310,7 @@ def _save_snapshot(context: TensorOneRequestContext, cluster: Cluster, name: str
 
 
 def _refuse_deleting(cluster: Cluster, now: float) -> None:
-    """Raise `ApiError` 409 if the cluster is being deleted."""
+    """Raise `Refusal` 409 if the cluster is being deleted."""
     if cluster.get_status(now) == "deleting":
         raise make_conflict("Cannot change a cluster that is being deleted", "deleting", "running")
 

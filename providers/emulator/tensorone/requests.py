@@ -147,7 +147,7 @@ class DeleteCluster(Body):
 def parse_body(model: type[_Body], data: bytes) -> _Body:
     """Return the request body as `model`; no body is an empty one.
 
-    Raises `ApiError` 400 with the first problem, such as an unknown member or another type.
+    Raises `Refusal` 400 with the first problem, such as an unknown member or another type.
     """
     try:
         return model.model_validate_json(data or b"{}")
@@ -200,7 +200,7 @@ def select_page(
     """Return the clusters of the query's page, and the page's numbers for the answer.
 
     The query has filters, order, page number and page size; the default is the newest 20. A page
-    beyond the last is empty. Raises `ApiError` 400 for a malformed parameter (for a bound only when
+    beyond the last is empty. Raises `Refusal` 400 for a malformed parameter (for a bound only when
     a cluster is compared with it); unknown parameters are ignored.
     """
     matches = [cluster for cluster in clusters if _matches_query(cluster, query, now)]
@@ -232,7 +232,7 @@ def select_page(
 def _matches_query(cluster: Cluster, query: Mapping[str, str], now: float) -> bool:
     """Return whether a cluster matches all filters, bounds and the search of a list request.
 
-    Raises `ApiError` 400 for a malformed bound.
+    Raises `Refusal` 400 for a malformed bound.
     """
     has_equal_values = all(
         query[name] == value(cluster, now) for name, value in _FILTERS.items() if name in query
@@ -243,7 +243,7 @@ def _matches_query(cluster: Cluster, query: Mapping[str, str], now: float) -> bo
 
 
 def _parse_number(name: str, argument: str) -> int:
-    """Return a parameter as a number. Raises `ApiError` 400 naming the parameter."""
+    """Return a parameter as a number. Raises `Refusal` 400 naming the parameter."""
     try:
         return int(argument)
     except ValueError:
@@ -253,7 +253,7 @@ def _parse_number(name: str, argument: str) -> int:
 def _parse_time(name: str, argument: str) -> float:
     """Return a date of ISO 8601 in unix seconds.
 
-    Raises `ApiError` 400 naming the parameter.
+    Raises `Refusal` 400 naming the parameter.
     """
     try:
         return datetime.fromisoformat(argument).timestamp()
@@ -307,7 +307,7 @@ class Budget:
 def require_key(client_request: Request, settings: TensorOneSettings) -> tuple[str, ApiKey]:
     """Return the text of a request's key, and the key with tier and rights.
 
-    Raises `ApiError` 401 without a known key.
+    Raises `Refusal` 401 without a known key.
     """
     scheme, _, token = client_request.headers.get("Authorization", "").partition(" ")
     key = settings.keys.get(token)
@@ -317,7 +317,7 @@ def require_key(client_request: Request, settings: TensorOneSettings) -> tuple[s
 
 
 def check_permission(client_request: Request, key: ApiKey) -> None:
-    """Raise `ApiError` 403 for a write with a read-only key."""
+    """Raise `Refusal` 403 for a write with a read-only key."""
     if client_request.method != "GET" and not key.may_write:
         raise TensorOneApiError(
             403,

@@ -262,7 +262,7 @@ class TensorOneApi(PlatformApi):
     def _get_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
         """Answer a cluster, from the cache if enabled, with an injected fault's status.
 
-        Raises `ApiError` 404, also for a removed cluster in the cache.
+        Raises `Refusal` 404, also for a removed cluster in the cache.
         """
         # Raises 404 for a removed cluster, which the cache may still have.
         cluster = context.inventory.get_cluster(cluster_id)
@@ -300,7 +300,7 @@ class TensorOneApi(PlatformApi):
     def _cluster_to_json(self, context: TensorOneRequestContext, cluster: Cluster) -> Json:
         """Return the cluster as JSON, with members replaced or hidden by tests.
 
-        The query decides about metrics and costs. Raises `ApiError` 400 for a bad parameter.
+        The query decides about metrics and costs. Raises `Refusal` 400 for a bad parameter.
         """
         window = request.args.get("metrics_window", "1h")
         if window not in WINDOWS:
@@ -335,7 +335,7 @@ class TensorOneApi(PlatformApi):
 
 
 def _parse_flag(name: str) -> bool:
-    """Return a parameter of the query as a flag, True if missing. Raises `ApiError` 400."""
+    """Return a parameter of the query as a flag, True if missing. Raises `Refusal` 400."""
     argument = request.args.get(name, "true")
     if argument not in {"true", "false"}:
         raise make_invalid_field(name, "must be true or false")
@@ -361,7 +361,7 @@ class TensorOneControls(PlatformControls):
     def _change_cluster(self, cluster_id: str) -> Response:
         """Make a cluster idle or busy from now on, or replace and hide members of its answers.
 
-        Answers the id and the changes. Raises `ApiError` 404.
+        Answers the id and the changes. Raises `Refusal` 404.
         """
         body = _ChangeBody.model_validate_json(request.get_data())
         inventory = TensorOneInventory(self._store, self._clock.now())

@@ -143,7 +143,7 @@ REGIONS = {
 
 
 def require_region(name: str) -> Region:
-    """Return the region of a name. Raises `ApiError` 400 for an unknown name."""
+    """Return the region of a name. Raises `Refusal` 400 for an unknown name."""
     region = REGIONS.get(name)
     if region is None:
         raise TogetherApiError(400, f"region {name!r} is unknown; known: {', '.join(REGIONS)}")
@@ -163,7 +163,7 @@ class DriverChoice:
 def require_driver(region: Region, choice: DriverChoice) -> DriverVersion:
     """Return the region's driver named by every present choice.
 
-    A bare pair of versions means Ubuntu 22.04 (SDK 3.1.1). Raises `ApiError` 400 if no driver has
+    A bare pair of versions means Ubuntu 22.04 (SDK 3.1.1). Raises `Refusal` 400 if no driver has
     all choices, and for half a pair or no choice.
     """
     pair = (choice.cuda_version, choice.nvidia_driver_version)

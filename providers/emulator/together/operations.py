@@ -53,7 +53,7 @@ class TogetherOperations:
     """Together's clusters and volumes in a store, at one moment.
 
     Created for one request, within one transaction, on a store from which expired objects have been
-    removed. Methods raise `ApiError`. `address` is the URL at which clients find the emulator.
+    removed. Methods raise `Refusal`. `address` is the URL at which clients find the emulator.
     """
 
     def __init__(self, store: Store, now: float, address: str = "") -> None:
@@ -66,7 +66,7 @@ class TogetherOperations:
     def create_cluster(self, body: CreateCluster, effects: FaultEffects) -> Cluster:
         """Store and return a new cluster, with a new or an existing volume attached if asked for.
 
-        Raises `ApiError`: 400 for a broken rule, 402 without credit, 404 for a missing volume, 409
+        Raises `Refusal`: 400 for a broken rule, 402 without credit, 404 for a missing volume, 409
         for a volume in another status or out of stock.
         """
         now = self.now
@@ -102,7 +102,7 @@ class TogetherOperations:
         return planned
 
     def get_cluster(self, cluster_id: str) -> Cluster:
-        """Return a cluster. Raises `ApiError` 404."""
+        """Return a cluster. Raises `Refusal` 404."""
         body = self._store.get(_CLUSTER, cluster_id)
         if body is None:
             raise make_not_found("cluster", cluster_id)
@@ -120,7 +120,7 @@ class TogetherOperations:
 
         A change of size during another one starts again (ours), and so does any update of a cluster
         not on its way to Ready, such as a stuck one. A cluster paused without credit stays paused.
-        Raises `ApiError`: 404, 409 for a cluster being deleted or, if it grows, out of stock, 400
+        Raises `Refusal`: 404, 409 for a cluster being deleted or, if it grows, out of stock, 400
         for a broken rule, 402 for another size or type of a paused cluster.
         """
         old = self.get_cluster(cluster_id)
@@ -194,7 +194,7 @@ class TogetherOperations:
 
         A volume that was created with the cluster is deleted, too, unless it is lifecycle
         independent. A cluster paused without credit is deleted as any other. A second delete
-        changes nothing (ours), but begins a stuck deletion again. Raises `ApiError` 404.
+        changes nothing (ours), but begins a stuck deletion again. Raises `Refusal` 404.
         """
         cluster = self.get_cluster(cluster_id)
         # A stuck deletion has no `gone_at`: the second delete begins it again.
@@ -230,7 +230,7 @@ class TogetherOperations:
     def create_volume(self, body: CreateVolume, effects: FaultEffects) -> Volume:
         """Store and return a new volume.
 
-        A cluster in the body only has to exist; it does not get the volume. Raises `ApiError`: 402
+        A cluster in the body only has to exist; it does not get the volume. Raises `Refusal`: 402
         without credit, 400 for an unknown region or another one than the named cluster's, 404 for a
         missing cluster.
         """
@@ -255,7 +255,7 @@ class TogetherOperations:
         return volume
 
     def get_volume(self, volume_id: str) -> Volume:
-        """Return a volume. Raises `ApiError` 404."""
+        """Return a volume. Raises `Refusal` 404."""
         body = self._store.get(_VOLUME, volume_id)
         if body is None:
             raise make_not_found("volume", volume_id)
@@ -269,7 +269,7 @@ class TogetherOperations:
     def update_volume(self, body: UpdateVolume, effects: FaultEffects) -> Volume:
         """Begin to resize a volume, and return the volume.
 
-        An equal or missing size changes nothing. Raises `ApiError`: 404, 400 for a smaller size
+        An equal or missing size changes nothing. Raises `Refusal`: 404, 400 for a smaller size
         (ours), 409 while the volume is not available.
         """
         now = self.now
@@ -293,7 +293,7 @@ class TogetherOperations:
     def delete_volume(self, volume_id: str, effects: FaultEffects) -> None:
         """Begin to delete a volume; a second delete changes nothing, unless the first is stuck.
 
-        Raises `ApiError`: 404, 409 while a cluster has the volume (the code is ours).
+        Raises `Refusal`: 404, 409 while a cluster has the volume (the code is ours).
         """
         volume = self.get_volume(volume_id)
         if volume.is_attached(self.now):
@@ -341,7 +341,7 @@ class TogetherOperations:
             self._save_volume(released)
 
     def _refuse_resize_while_paused(self, old: Cluster, new: Cluster) -> None:
-        """Raise `ApiError` 402 if a cluster paused without credit gets another size or type (ours).
+        """Raise `Refusal` 402 if a cluster paused without credit gets another size or type (ours).
 
         The document says only that the compute is paused.
         """
@@ -353,14 +353,14 @@ class TogetherOperations:
             raise TogetherApiError(402, "Insufficient credits")
 
     def _refuse_without_credit(self) -> None:
-        """Raise `ApiError` 402 without credit (the platform documents no code)."""
+        """Raise `Refusal` 402 without credit (the platform documents no code)."""
         if self._is_exhausted:
             raise TogetherApiError(402, "Insufficient credits")
 
     def _require_usable_volume(self, body: CreateCluster) -> Volume:
         """Return the volume that the body names; other clusters may have it, too.
 
-        Raises `ApiError`: 404, 400 in another region, 409 if neither available nor bound.
+        Raises `Refusal`: 404, 400 in another region, 409 if neither available nor bound.
         """
         volume = self.get_volume(str(body.volume_id))
         if volume.region != body.region:
@@ -400,7 +400,7 @@ def _compute_reservation(body: CreateCluster, now: float) -> dict[str, float | N
 def _apply_changes(cluster: Cluster, body: UpdateCluster) -> Cluster:
     """Return the cluster with the body's fields set; statuses and nodes stay.
 
-    Raises `ApiError` 400 for an add-on that the cluster does not have.
+    Raises `Refusal` 400 for an add-on that the cluster does not have.
     """
     new_values = body.model_dump(exclude_none=True)
     names = ("num_gpus", "cluster_type", "num_capacity_pool_gpus", "num_reserved_gpus")

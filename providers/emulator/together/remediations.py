@@ -184,7 +184,7 @@ class Remediation(BaseModel, frozen=True):
 
 
 class Remediations:
-    """The remediations of a store, at one moment; methods raise `ApiError`.
+    """The remediations of a store, at one moment; methods raise `Refusal`.
 
     `save_cluster` stores a cluster that a repair changes. The documents name no codes: 409 stands
     for a state in which something cannot be done.
@@ -216,7 +216,7 @@ class Remediations:
         }
 
     def get(self, cluster_id: str, instance_id: str, remediation_id: str) -> Remediation:
-        """Return a remediation of a machine. Raises `ApiError` 404."""
+        """Return a remediation of a machine. Raises `Refusal` 404."""
         matches = (
             candidate
             for candidate in self.list_remediations(cluster_id, instance_id)
@@ -236,7 +236,7 @@ class Remediations:
     ) -> Remediation:
         """Begin the repair of a machine on a user's request, and return the repair.
 
-        A second request of the same id, machine and mode gets the first repair. Raises `ApiError`:
+        A second request of the same id, machine and mode gets the first repair. Raises `Refusal`:
         404 without the running machine, also for a second request, 409 if another repair has the id
         or is open on the machine.
         """
@@ -274,7 +274,7 @@ class Remediations:
     def propose(self, cluster: Cluster, proposal: ProposeRemediation) -> Remediation:
         """Store and return a repair for a test: a proposal, or one shown in another `state`.
 
-        A repair in another state has no effect on the machine. Raises `ApiError` 404 without the
+        A repair in another state has no effect on the machine. Raises `Refusal` 404 without the
         worker.
         """
         worker = next(
@@ -312,7 +312,7 @@ class Remediations:
     ) -> Remediation:
         """Begin a proposed repair, in the body's mode if any, and return the repair.
 
-        Raises `ApiError`: 409 unless proposed, 400 for a power cycle as the body's mode.
+        Raises `Refusal`: 409 unless proposed, 400 for a power cycle as the body's mode.
         """
         if body.mode == _POWER_CYCLE:
             raise TogetherApiError(400, "mode HOST_POWER_CYCLE cannot be set by an approval")
@@ -324,7 +324,7 @@ class Remediations:
     def reject(self, remediation: Remediation, comment: str | None) -> Remediation:
         """Cancel a proposed repair, with the reviewer's comment, and return the repair.
 
-        Raises `ApiError` 409 unless proposed.
+        Raises `Refusal` 409 unless proposed.
         """
         self._require_state(remediation, PROPOSED)
         rejected = self._with_review(remediation, comment).set_final_state("CANCELLED", self._now)
@@ -334,7 +334,7 @@ class Remediations:
     def cancel(self, cluster: Cluster, remediation: Remediation) -> Remediation:
         """Cancel a repair that is proposed or waits, and return the repair.
 
-        Raises `ApiError` 409 in another state.
+        Raises `Refusal` 409 in another state.
         """
         self._require_state(remediation, PROPOSED, "PENDING")
         cancelled = remediation.set_final_state("CANCELLED", self._now)
@@ -345,7 +345,7 @@ class Remediations:
     def resolve(self, remediation_id: str) -> Remediation:
         """End a proposal as AUTO_RESOLVED, because its alerts have ended; return the proposal.
 
-        Raises `ApiError`: 404, 409 unless proposed.
+        Raises `Refusal`: 404, 409 unless proposed.
         """
         body = self._store.get(_REMEDIATION_KIND, remediation_id)
         if body is None:
@@ -377,7 +377,7 @@ class Remediations:
         return remediation.model_copy(update=review)
 
     def _require_state(self, remediation: Remediation, *states: str) -> None:
-        """Raise `ApiError` 409 unless the remediation is in one of `states`."""
+        """Raise `Refusal` 409 unless the remediation is in one of `states`."""
         if remediation.get_state(self._now) not in states:
             raise TogetherApiError(
                 409, f"remediation {remediation.id!r} is {remediation.get_state(self._now)}"
@@ -389,7 +389,7 @@ class Remediations:
 
 
 def require_worker(cluster: Cluster, instance_id: str, now: float) -> Node:
-    """Return the running worker of a machine. Raises `ApiError` 404."""
+    """Return the running worker of a machine. Raises `Refusal` 404."""
     for node in _list_workers(cluster):
         if node.instance_id == instance_id and node.is_running(now):
             return node

@@ -236,7 +236,7 @@ class ProposeRemediation(Body):
 def parse_body(model: type[_Body], data: bytes) -> _Body:
     """Return the request body as `model`.
 
-    Raises `ApiError`: 400 for a key that has no place here, 422 for a missing or malformed value,
+    Raises `Refusal`: 400 for a key that has no place here, 422 for a missing or malformed value,
     all problems in one message.
     """
     try:
@@ -276,7 +276,7 @@ _DEFAULT_CONFIG = {
 
 
 def check_new_cluster(body: CreateCluster, now: float) -> None:
-    """Raise `ApiError` 400 for the first rule broken by a new cluster's body.
+    """Raise `Refusal` 400 for the first rule broken by a new cluster's body.
 
     `now` is in unix seconds, for times of reservations. Volumes that exist are not looked at.
     """
@@ -299,7 +299,7 @@ def check_new_cluster(body: CreateCluster, now: float) -> None:
 
 
 def check_change(body: UpdateCluster, settings: ClusterSettings) -> None:
-    """Raise `ApiError` 400 for the first rule broken by a change of a cluster with `settings`.
+    """Raise `Refusal` 400 for the first rule broken by a change of a cluster with `settings`.
 
     Add-ons are not checked, nor whether a new end of the reservation is in the future.
     """
@@ -316,7 +316,7 @@ def check_change(body: UpdateCluster, settings: ClusterSettings) -> None:
 
 
 def _check_location(body: CreateCluster) -> None:
-    """Raise `ApiError` 400 for an unknown region, or a GPU type or driver outside of its offer."""
+    """Raise `Refusal` 400 for an unknown region, or a GPU type or driver outside of its offer."""
     region = require_region(body.region)
     if body.gpu_type not in MACHINES:
         raise TogetherApiError(
@@ -332,7 +332,7 @@ def _check_location(body: CreateCluster) -> None:
 
 
 def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
-    """Raise `ApiError` 400 for numbers of GPUs that are not multiples of 8, or too large parts.
+    """Raise `Refusal` 400 for numbers of GPUs that are not multiples of 8, or too large parts.
 
     `num_gpus` has to be positive; reserved and pooled GPUs are parts of it, and checked only where
     `body` names them. Preemptible ones come on top, without a limit.
@@ -356,7 +356,7 @@ def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
 
 
 def _check_reservation(body: CreateCluster, now: float) -> None:
-    """Raise `ApiError` 400 if reservation times and days do not fit the billing type.
+    """Raise `Refusal` 400 if reservation times and days do not fit the billing type.
 
     A reservation has to end after `now` (unix seconds) and after its start.
     """
@@ -385,7 +385,7 @@ def _check_reservation(body: CreateCluster, now: float) -> None:
 
 
 def _check_storage(body: CreateCluster) -> None:
-    """Raise `ApiError` 400 for both an existing and a new volume, or a new one elsewhere.
+    """Raise `Refusal` 400 for both an existing and a new volume, or a new one elsewhere.
 
     Elsewhere is a region other than the cluster's.
     """
@@ -399,7 +399,7 @@ def _check_storage(body: CreateCluster) -> None:
 
 
 def resolve_driver(body: CreateCluster) -> DriverVersion:
-    """Return the driver version chosen by the body in the body's region. Raises `ApiError` 400."""
+    """Return the driver version chosen by the body in the body's region. Raises `Refusal` 400."""
     choice = DriverChoice(
         nvidia_version_id=body.nvidia_version_id,
         driver_version=body.driver_version,
@@ -450,7 +450,7 @@ def build_add_ons(requested_add_ons: Iterable[NewAddOn]) -> list[AddOn]:
 def merge_add_ons(present: list[AddOn], changes: Iterable[ChangedAddOn]) -> list[AddOn]:
     """Return the `present` add-ons with each change merged into the add-on of equal name.
 
-    Raises `ApiError` 400 for a name that no add-on has.
+    Raises `Refusal` 400 for a name that no add-on has.
     """
     add_ons_by_name = {add_on.name: add_on for add_on in present}
     for change in changes:

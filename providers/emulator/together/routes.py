@@ -185,7 +185,7 @@ class TogetherApi(PlatformApi):
         return answer_json({"clusters": views})
 
     def _get_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
-        """Answer a cluster; a fault may first preempt its nodes. Raises `ApiError` 404."""
+        """Answer a cluster; a fault may first preempt its nodes. Raises `Refusal` 404."""
         cluster = operations.get_cluster(cluster_id)
         return self._answer_cluster(
             operations, operations.preempt(cluster) if get_fault_effects().is_preempted else cluster
@@ -216,7 +216,7 @@ class TogetherApi(PlatformApi):
         return answer_json({"volumes": views})
 
     def _get_volume(self, operations: TogetherOperations, volume_id: str) -> Response:
-        """Answer a volume. Raises `ApiError` 404."""
+        """Answer a volume. Raises `Refusal` 404."""
         return self._answer_volume(operations, operations.get_volume(volume_id))
 
     def _update_volume(self, operations: TogetherOperations) -> Response:
@@ -249,7 +249,7 @@ class TogetherApi(PlatformApi):
 
         The query filters by mode, state and trigger, and sets order and page (at most 50
         remediations). The SDK has the name of `order_by` alone; its values are ours. An unknown
-        machine has no remediations. Raises `ApiError`: 404 without the cluster, 400 for a bad
+        machine has no remediations. Raises `Refusal`: 404 without the cluster, 400 for a bad
         parameter.
         """
         operations.get_cluster(cluster_id)
@@ -280,7 +280,7 @@ class TogetherApi(PlatformApi):
     def _get_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
-        """Answer a repair of a machine. Raises `ApiError` 404."""
+        """Answer a repair of a machine. Raises `Refusal` 404."""
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         return answer_json(remediation.to_json(operations.now))
 
@@ -289,7 +289,7 @@ class TogetherApi(PlatformApi):
     ) -> Response:
         """Begin a proposed repair, and answer the repair. An empty body is allowed.
 
-        Raises `ApiError`: 404, 409 unless proposed.
+        Raises `Refusal`: 404, 409 unless proposed.
         """
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         body = parse_body(ApproveRemediation, request.get_data() or b"{}")
@@ -303,7 +303,7 @@ class TogetherApi(PlatformApi):
     ) -> Response:
         """Cancel a proposed repair with the body's comment, and answer the repair.
 
-        An empty body is allowed. Raises `ApiError`: 404, 409 unless proposed.
+        An empty body is allowed. Raises `Refusal`: 404, 409 unless proposed.
         """
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         body = parse_body(RejectRemediation, request.get_data() or b"{}")
@@ -315,7 +315,7 @@ class TogetherApi(PlatformApi):
     ) -> Response:
         """Cancel a repair that is proposed or waits, and answer the repair.
 
-        Raises `ApiError`: 404, 409 in another state.
+        Raises `Refusal`: 404, 409 in another state.
         """
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         cancelled = operations.remediations.cancel(operations.get_cluster(cluster_id), remediation)
@@ -363,7 +363,7 @@ def _parse_list(name: str) -> set[str]:
 
 
 def _parse_number(name: str, default: int) -> int:
-    """Return a parameter of the query as a number, or `default`. Raises `ApiError` 400."""
+    """Return a parameter of the query as a number, or `default`. Raises `Refusal` 400."""
     argument = request.args.get(name) or str(default)
     if not argument.isdecimal():
         raise TogetherApiError(400, f"{name}: {argument} is not a number")
@@ -396,7 +396,7 @@ class TogetherControls(PlatformControls):
     def _propose_remediation(self) -> Response:
         """Let the platform propose the repair of a worker, or show a repair in another state.
 
-        Answers 201 with the repair. Raises `ApiError` 404 without the cluster or worker.
+        Answers 201 with the repair. Raises `Refusal` 404 without the cluster or worker.
         """
         proposal = parse_body(ProposeRemediation, request.get_data())
         operations = self._create_operations()

@@ -386,9 +386,9 @@ class ScpClient:
                 raise
 
     def _has_effect(self, node_id: str, has_effect: NodePredicate, accepts_gone: bool) -> bool:
-        """Return whether a node shows a request's effect; `accepts_gone` if the node is missing.
+        """Return whether the node already shows the effect of a refused request.
 
-        False if nobody answers.
+        A missing node gives `accepts_gone`. The answer is False if SCP does not answer.
         """
         try:
             return has_effect(self.get_node_listing().read_one(node_id))

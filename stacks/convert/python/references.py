@@ -223,10 +223,7 @@ class ReferenceWriter:
         )
 
     def _find_loop_value(self, loop: LoopVariables, steps: Steps) -> PythonExpression | None:
-        """Return the expression of `each.key` or of a part of `each.value`.
-
-        None for other steps.
-        """
+        """Return the expression of `each.key` or a part of `each.value`; None for other steps."""
         if steps[0] == "key" and len(steps) == 1:
             return PythonExpression(loop.key, "string")
         if steps[0] != "value":

@@ -79,11 +79,12 @@ def join_text_parts(parts: Sequence[Value], template: str) -> str | Interpolated
 class ExpressionResolver:
     """Resolves the expressions of one instance.
 
-    `find_reference` returns the reference to a resource's attribute by its path, or None, and a
-    list of references for all instances of a resource; `get_variable` returns the part of a
-    variable at steps, `get_local` the raw expression of a local or the reference to a module's
-    input or output, and `find_data` the value at the steps behind `data`. `key` is the instance's
-    `each.key`, and `each_value` the raw expression of its `each.value`, or None.
+    `find_reference` returns the reference to a resource's attribute by its path, or None; for a
+    path to all instances of a resource it returns a list of references. `get_variable` returns the
+    part of a variable at the given steps, `get_local` the raw expression of a local, or the
+    reference to a module's input or output. `find_data` returns the part of a data source's result
+    at the steps after `data`. `key` is the instance's `each.key`, and `each_value` the raw
+    expression of its `each.value`, or None.
     """
 
     find_reference: Callable[[str, Sequence[Step]], Value]
@@ -121,7 +122,7 @@ class ExpressionResolver:
         return self._resolve_part(self.get_local(name), steps, f"local.{name}")
 
     def can_resolve(self, raw: Any) -> bool:
-        """Return True if the argument has a value here."""
+        """Return True if the expression of an argument has an equivalent."""
         try:
             return self.resolve(raw) is not None
         except UnresolvedExpression:
@@ -259,7 +260,8 @@ def find_each_value(
 ) -> Any:
     """Return the raw expression of `each.value`, or None if the map has no such key.
 
-    The value at `key` if `for_each` is a map, which Terraform takes beside sets, else the key.
+    The expression is the value at `key` if `for_each` is a map. Terraform takes sets as well: there
+    `each.value` is the key itself.
 
     Raises:
         UnresolvedExpression: `for_each` names a local or a variable that the files do not declare.

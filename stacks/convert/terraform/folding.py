@@ -75,9 +75,10 @@ def fold_instances(
 
 @dataclass(frozen=True, slots=True)
 class _Renaming:
-    """Renames references to instances of folded resources.
+    """Renames references to instances that are folded into one entry.
 
-    `instances` are the resource and the key of each instance, by the entry's section and name.
+    `instances` maps section and name of each instance's entry to the resource and the instance's
+    key.
     """
 
     instances: Mapping[tuple[str, str], tuple[RepeatedResource, str]]
@@ -86,7 +87,7 @@ class _Renaming:
     def for_folded(
         cls, repeated_resources: Sequence[RepeatedResource], folded: Collection[str]
     ) -> "_Renaming":
-        """Return the new references to resources folded into one entry with `for_each`."""
+        """Return the renaming for the resources of which `folded` has an entry with `for_each`."""
         return cls(
             {
                 (resource.section, name): (resource, key)
@@ -97,7 +98,7 @@ class _Renaming:
         )
 
     def rename(self, value: Value) -> Value:
-        """Return a reference to a folded instance as one to its entry; other values unchanged."""
+        """Return a reference to a folded instance as a reference to its entry; others unchanged."""
         if isinstance(value, DeclaredReference):
             resource, key = self.instances.get((value.section, value.name), (None, ""))
             if resource is not None:
@@ -144,14 +145,14 @@ def _fold(
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """The common value of a member; with `is_item` the values are in the items of `for_each`."""
+    """A member of the folded entry; with `is_item`, each item of `for_each` has its own value."""
 
     value: Value
     is_item: bool = False
 
 
 def _merge(name: str, values: Mapping[str, Value]) -> _Merged | None:
-    """Return one value of a property for all folded instances, or None if the values differ."""
+    """Return a member of the folded entry, or None if the instances have no common form."""
     first, *others = values.values()
     if all(value == first for value in others):
         return _Merged(first)

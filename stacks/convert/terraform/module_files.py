@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InlinedConversion:
-    """A conversion that inlines all modules; `modules` has an entry's module by its address."""
+    """The result of a conversion that inlines all modules.
+
+    `modules` maps the address of each entry to the prefix of its module.
+    """
 
     converter: "TerraformConverter"
     declarations: Declarations
@@ -58,8 +61,8 @@ def extract_modules(
 ) -> tuple[Declarations, dict[str, Declarations]]:
     """Return the topology, and the declarations of its modules by file name.
 
-    Modules that cannot be expressed stay inlined. `convert_again` converts the files with
-    references in the place of the locals that `modules` makes of inputs and outputs.
+    Modules that cannot be expressed stay inlined. `convert_again` converts the files once more,
+    with the given references in place of the locals that stand for the modules' inputs and outputs.
     """
     present = {inlined.modules[entry.address] for entry in inlined.declarations.entries}
     included = [
@@ -78,7 +81,7 @@ def extract_modules(
 
 
 def _list_boundaries(instances: Sequence[ModuleInstance]) -> Iterator[tuple[str, ModuleReference]]:
-    """Yield the local and the reference of each input and output."""
+    """Yield each local that stands for an input or output, with the reference that replaces it."""
     for instance in instances:
         for name in instance.find_blocks("variable"):
             yield f"{instance.prefix}-var-{name}", ModuleReference("inputs", name)
@@ -89,7 +92,11 @@ def _list_boundaries(instances: Sequence[ModuleInstance]) -> Iterator[tuple[str,
 
 @dataclass(slots=True)
 class _ModuleExtraction:
-    """Extracts the modules of `included` from a conversion; `converter` stops at them."""
+    """Extracts the modules of `included` from an inlined conversion.
+
+    `converter` and `stopped` belong to a second conversion, which stops at the inputs and outputs
+    of these modules instead of inlining their values.
+    """
 
     inlined: InlinedConversion
     included: Sequence[ModuleInstance]
@@ -166,12 +173,16 @@ class _ModuleExtraction:
         return topology, {name: declarations for _, name, declarations in files}
 
     def _find_prefix(self, address: str) -> str:
-        """Return the prefix of the included module with an entry, or an empty text."""
+        """Return the prefix of the included module that has the entry, or "" for the root."""
         prefix = self.inlined.modules[address]
         return prefix if prefix in self.instances else ""
 
     def _choose_members(self, entry: ResourceEntry, stopped: ResourceEntry) -> ResourceEntry:
-        """Return an entry whose properties and options are written for the place of the entry."""
+        """Return the entry with properties and options that are valid at the entry's place.
+
+        In a module these are values in terms of its inputs. A value that refers to something
+        outside becomes a new input.
+        """
         prefix = self._find_prefix(entry.address)
         members: dict[str, Any] = {}
         for kind in ("properties", "options"):
@@ -188,10 +199,10 @@ class _ModuleExtraction:
         return replace(entry, **members)
 
     def _choose(self, value: Value, stopped: Value, prefix: str = "") -> Value:
-        """Return the value of the second conversion if it means that of the first, else the first.
+        """Return `stopped`, the value in terms of inputs and outputs, if it equals `value`.
 
-        `prefix` is that of the module with the value. A value that leaves the module is not chosen
-        if there is another.
+        Otherwise return the inlined `value`; also if `stopped` refers to something that the module
+        with this prefix does not see.
         """
         try:
             is_same = self._evaluate(stopped, prefix) == value
@@ -202,9 +213,9 @@ class _ModuleExtraction:
         return value
 
     def _evaluate(self, value: Value, prefix: str) -> Value:
-        """Return a value with the inlined values of inputs and outputs.
+        """Return the value with each reference to an input or output replaced by the inlined value.
 
-        Raises UnresolvedExpression if one of them has none: a topology would take its default.
+        Raises UnresolvedExpression if a reference has no value: a topology would take its default.
         """
         if isinstance(value, Mapping):
             return {key: self._evaluate(item, prefix) for key, item in value.items()}
@@ -231,7 +242,7 @@ class _ModuleExtraction:
         )
 
     def _list_outputs(self, instance: ModuleInstance) -> Iterator[tuple[str, Value]]:
-        """Yield name and value of each output that the module can give."""
+        """Yield name and value of each output that needs nothing from outside of the module."""
         for name in instance.find_blocks("output"):
             try:
                 value, stopped = self._resolve_both(f"{instance.prefix}-out-{name}")
@@ -242,7 +253,7 @@ class _ModuleExtraction:
                 yield name, written
 
     def _resolve_both(self, local: str) -> tuple[Value, Value]:
-        """Return the value of a local in both conversions; raises UnresolvedExpression."""
+        """Return the inlined and the stopped value of a local. Raises UnresolvedExpression."""
         return (
             self.inlined.converter.resolve_expression_of_local(local),
             self.converter.resolve_expression_of_local(local),
@@ -251,7 +262,10 @@ class _ModuleExtraction:
     def _collect_arguments(
         self, entries: Sequence[ResourceEntry], module_outputs: Mapping[str, Mapping[str, Value]]
     ) -> None:
-        """Add the arguments of the modules for the inputs that entries and outputs use."""
+        """Add to `arguments` the values of all inputs that a module's entries and outputs use.
+
+        Raises InexpressibleModule if the topology cannot give such a value.
+        """
         declared = {variable.name for variable in self.inlined.declarations.variables}
         for prefix, instance in self.instances.items():
             own = [entry for entry in entries if self._find_prefix(entry.address) == prefix]

@@ -46,7 +46,7 @@ _OTHER_FILES: Final = ("Pulumi", "topology")
 
 
 class InexpressibleModule(Exception):
-    """Raised for modules of one folder that a topology cannot include."""
+    """Raised if a topology cannot include the modules of one folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(str(folder))
@@ -55,9 +55,10 @@ class InexpressibleModule(Exception):
 
 @dataclass(slots=True)
 class ModuleMerger:
-    """Merges the instances of each folder; `arguments` has the inputs' values by prefix.
+    """Merges the instances of a module into one file: values that differ become inputs.
 
-    `variables` is the configuration of the topology.
+    `arguments` has the values of each instance's inputs by the instance's prefix, and gets the new
+    inputs. `variables` is the configuration of the topology.
     """
 
     included: Sequence[ModuleInstance]
@@ -72,8 +73,11 @@ class ModuleMerger:
     ) -> list[tuple[Path, str, Declarations]]:
         """Return folder, file name and declarations of each module.
 
-        `entries` and `outputs` are those of the instances by prefix. Of `used_outputs`, each the
-        prefix and the name of an output, none is left out.
+        Args:
+            entries: the entries of each instance, by prefix.
+            outputs: the outputs of each instance, by prefix.
+            used_outputs: prefix and name of each output that the topology uses, and that a module
+                must therefore have.
 
         Raises:
             InexpressibleModule: the instances of a module differ in more than plain values.
@@ -100,7 +104,7 @@ class ModuleMerger:
     def _merge_instances(
         self, entries: Mapping[str, Sequence[ResourceEntry]], group: Sequence[ModuleInstance]
     ) -> list[ResourceEntry]:
-        """Return the entries of a module that stand for those of all its instances."""
+        """Merge the entries of all instances of a module into the entries of its file."""
         by_prefix = {
             prefix: {
                 inner.address: inner
@@ -121,7 +125,7 @@ class ModuleMerger:
     def _merge_entry(
         self, by_prefix: Mapping[str, ResourceEntry], instance: ModuleInstance
     ) -> ResourceEntry:
-        """Return the entry for those of all instances; values that differ become inputs."""
+        """Merge the same entry of all instances into one; values that differ become inputs."""
         first = next(iter(by_prefix.values()))
 
         def merge(name: str, values: Mapping[str, Value]) -> Value:
@@ -176,7 +180,7 @@ class ModuleMerger:
                 yield name, values[0]
 
     def _declare_inputs(self, group: Sequence[ModuleInstance], values: Value) -> list[ConfigEntry]:
-        """Return the inputs of a merged module, and keep only the arguments the module uses."""
+        """Return the inputs of a merged module, and drop arguments that the module does not use."""
         used = find_inputs(values)
         for instance in group:
             arguments = self.arguments[instance.prefix]
@@ -190,7 +194,10 @@ class ModuleMerger:
     def _declare_input(
         self, name: str, block: TerraformBlock | None, group: Sequence[ModuleInstance]
     ) -> ConfigEntry:
-        """Return an input of a module, with the type of all its values."""
+        """Return the declaration of an input, with the one type that all its values have.
+
+        Raises InexpressibleModule if the values have different types.
+        """
         body = block.body if block else {}
         arguments = [
             self.arguments[instance.prefix][name]
@@ -224,7 +231,7 @@ class ModuleMerger:
         return find_config_type(None if is_known else declared_type, value if is_known else None)
 
     def _has_secret(self, values: Value) -> bool:
-        """Return True if a value is a secret variable: the default may then be a secret, too."""
+        """Return True if a value refers to a secret variable: the default may be a secret, too."""
         secret = {variable.name for variable in self.variables if variable.fields.get("secret")}
         return any(
             reference.name in secret for reference in find_references(values, ConfigReference)
@@ -237,14 +244,14 @@ def _strip_prefix(entry: ResourceEntry, prefix: str) -> ResourceEntry:
 
 
 def _strip_reference(prefix: str, reference: Value) -> Value:
-    """Return the reference to an entry of a module as the module has it."""
+    """Return a reference to an entry of the module under the entry's name inside the module."""
     if not isinstance(reference, DeclaredReference):
         return reference
     return replace(reference, name=reference.name.removeprefix(f"{prefix}-"))
 
 
 def name_input(entry: str, member: str, instance: ModuleInstance) -> str:
-    """Return the name of a new input for a member of an entry; no variable has the name."""
+    """Return a name for the new input of an entry's member that no variable of the module has."""
     name = f"{entry}_{member}".replace("-", "_")
     while name in instance.find_blocks("variable"):
         name += "_value"
@@ -252,7 +259,7 @@ def name_input(entry: str, member: str, instance: ModuleInstance) -> str:
 
 
 def find_inputs(value: Value) -> dict[str, None]:
-    """Return the names of the inputs in a value, in their order."""
+    """Return the names of the inputs to which a value refers, in the order of the references."""
     return {
         reference.name: None
         for reference in find_references(value, ModuleReference)
@@ -269,14 +276,20 @@ def list_values(entries: Sequence[ResourceEntry]) -> list[Value]:
 
 @dataclass(frozen=True, slots=True)
 class ModuleEntryBuilder:
-    """Builds the entries; `arguments` has the values of each instance's inputs by its prefix."""
+    """Builds the entries by which a topology includes modules.
+
+    `arguments` has the values of each instance's inputs by the instance's prefix.
+    """
 
     included: Sequence[ModuleInstance]
     converter: "TerraformConverter"
     arguments: Mapping[str, Mapping[str, Value]]
 
     def build(self, files: Mapping[Path, str]) -> "tuple[list[ModuleEntry], OutputNames]":
-        """Return the modules to include, and the names under which their outputs are found."""
+        """Return the entries that include the modules, and the new names for references to outputs.
+
+        `files` are the names of the modules' files by folder.
+        """
         by_call: dict[str, list[ModuleInstance]] = {}
         for instance in self.included:
             by_call.setdefault(instance.block.labels[0], []).append(instance)
@@ -297,10 +310,10 @@ class ModuleEntryBuilder:
         return modules, names
 
     def _repeat(self, file: str, name: str, group: Sequence[ModuleInstance]) -> ModuleEntry | None:
-        """Return the module with `for_each` for all its instances.
+        """Return one entry with `for_each` that stands for all instances of a module.
 
-        None if the instances have different arguments that are not plain: items are known before
-        the first reference.
+        None if arguments differ between the instances and are not plain: the items of `for_each`
+        must be known before the first reference is.
         """
         by_key = {str(instance.key): self.arguments[instance.prefix] for instance in group}
         first, *others = by_key.values()
@@ -321,9 +334,10 @@ class ModuleEntryBuilder:
         return ModuleEntry(file, name, arguments, items) if is_plain(items) else None
 
     def _generalize(self, argument: str, instance: ModuleInstance) -> Value:
-        """Return an argument of an instance with `each.key` in the place of its key.
+        """Return an argument in terms of `each.key`, valid for every instance; None without one.
 
-        None if there is no such value, or if it does not mean the argument.
+        A form that does not give back the argument of `instance` for the instance's own key does
+        not count.
         """
         if argument not in instance.block.body:
             return None
@@ -356,12 +370,12 @@ class ModuleEntryBuilder:
 
 @dataclass(frozen=True, slots=True)
 class OutputNames:
-    """The name and key of each module by the prefix of its resources."""
+    """Entry and key of an instance's outputs in the topology, by the instance's prefix."""
 
     names: dict[str, tuple[str, tuple[str, ...]]]
 
     def rename(self, reference: Value) -> Value:
-        """Return the reference to an output as the topology has it."""
+        """Return a reference to an output in the form that the topology has for the instance."""
         if not isinstance(reference, ModuleReference) or reference.root != "modules":
             return reference
         name, key = self.names[reference.name]

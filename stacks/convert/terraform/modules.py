@@ -132,7 +132,7 @@ class ModuleInstance:
 
     @property
     def prefix(self) -> str:
-        """Return the prefix of all names of the module instance's resources."""
+        """Return the prefix of the names that the instance's blocks get in the module around."""
         name = self.block.labels[0]
         return name if self.key is None else f"{name}-{self.key}"
 
@@ -182,7 +182,7 @@ class ModuleInstance:
         return raw
 
     def _find_local(self, name: str) -> Any:
-        """Return the raw expression of a local of the module around.
+        """Return the raw expression of a local declared in the module around.
 
         Raises UnresolvedExpression if none is declared.
         """
@@ -203,7 +203,7 @@ class ModuleInstance:
                 yield replace(block, labels=labels, body=body, module=module)
 
     def _rewrite(self, raw: Any) -> Any:
-        """Return an expression of the module with the names that its references have outside."""
+        """Return an expression of the module, with the prefixed names that its references get."""
         patterns = [
             # `var.` becomes `local.`, which must not be renamed a second time.
             (re.compile(r"(?<![\w.-])local\.(?=[A-Za-z_])"), f"local.{self.prefix}-local-"),
@@ -220,7 +220,7 @@ class ModuleInstance:
         return _replace_in(raw, patterns)
 
     def _rewrite_outputs(self, block: TerraformBlock) -> TerraformBlock:
-        """Return a block of the module around, with references to outputs as locals."""
+        """Return a block of the module around that reads this instance's outputs from locals."""
         name = re.escape(self.block.labels[0])
         key = "" if self.key is None else rf"\[{re.escape(json.dumps(self.key))}\]"
         pattern = re.compile(rf"(?<![\w.-])module\.{name}{key}\.(?=[A-Za-z_])")

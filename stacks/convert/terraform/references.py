@@ -32,7 +32,7 @@ InstanceKey = tuple[str, str, Step | None]
 
 
 class IncompleteEntry(Exception):
-    """Raised for a resource without a required value; the message says why."""
+    """Raised for a resource without a required value; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class PoolNode:
 
 @dataclass(frozen=True, slots=True)
 class PoolMove:
-    """A move of all nodes of a pool to another fabric, by `member`."""
+    """A move of all nodes of a pool to another fabric, by the Terraform resource `member`."""
 
     member: ResourceInstance
     fabric_id: str
     fabric_name: str
 
     def apply_to(self, pool: ResourceInstance) -> ResourceInstance:
-        """Return the pool as a refresh after the move has it."""
+        """Return the pool in its new fabric, as a refresh of Terraform's state would show it."""
         fabric = {
             **get_fabric_details(pool.attributes),
             "cluster_fabric_id": self.fabric_id,
@@ -66,9 +66,9 @@ class PoolMove:
 class InstanceReferences:
     """The references to the entries of instances, assigned before the first entry is built.
 
-    `instances` are those with a block in the files, `data_sources` the state's data sources.
-    Terraform's resources refer to later ones too. The reference of an attached resource is the
-    pool, or the node of the pool.
+    Terraform's resources refer to later ones, too. `instances` are the state's instances with a
+    block in the files, `data_sources` the state's data sources. An attached resource (a public IP,
+    the member of a fabric) has the reference of its pool, or of a node of the pool.
     """
 
     instances: Mapping[InstanceKey, ResourceInstance]
@@ -183,9 +183,9 @@ class InstanceReferences:
         )
 
     def find_nodes(self, attached: ResourceInstance) -> Iterator[tuple[str, PoolNode | None]]:
-        """Yield the ids of the nodes that a resource is about, with the node or None.
+        """Yield the id of each node that an attached resource names, with the node.
 
-        None stands for a node of no pool among the instances.
+        The node is None if no pool among the instances has the node.
         """
         attributes = attached.attributes
         node_ids = (

@@ -45,7 +45,7 @@ DRIVER_PROPERTIES: Final = ("cuda_version", "nvidia_driver_version", "driver_ver
 
 
 def convert_gpu_cluster_value(name: str, value: Any) -> Any:
-    """Return the platform's value of an argument.
+    """Return an argument's value in Together's spelling, which differs from Terraform's.
 
     `H100-SXM` becomes H100_SXM, `prepaid` RESERVED; a shared volume becomes an object.
     """
@@ -392,7 +392,7 @@ def flatten_attributes(
 
 
 def to_hcl_literal(value: Any) -> Any:
-    """Return a plain value in the form in which python-hcl2 has literals."""
+    """Return a plain value in the form of a literal as python-hcl2 parses HCL."""
     if not isinstance(value, str):
         return value
     # A `${` in a value of the state is literal text, not an interpolation.
@@ -401,7 +401,7 @@ def to_hcl_literal(value: Any) -> Any:
 
 
 def correct_case(properties: dict[str, Value], model: type[InputModel]) -> dict[str, Value]:
-    """Return the properties with refused texts in capitals where capitals are valid.
+    """Return the properties, with texts in capitals where only the capitals are a valid choice.
 
     Terraform's provider accepts choices in any case.
     """

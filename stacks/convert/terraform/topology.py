@@ -180,7 +180,11 @@ class TerraformConverter:
         )
 
     def _convert_attached(self, block: TerraformBlock, instance: ResourceInstance) -> None:
-        """Keep what an attached resource declares about nodes; the rest becomes omissions."""
+        """Keep the public IPs that an attached resource gives to nodes, as settings of these nodes.
+
+        The move of a node to another fabric is found through `find_move`. Arguments and nodes that
+        cannot be converted become omissions.
+        """
         for argument in block.body.keys() & {*META_ARGUMENTS} - _ATTACHED_ARGUMENTS:
             self._report_omission(
                 block.find_argument_position(argument),
@@ -267,7 +271,7 @@ class TerraformConverter:
         )
 
     def _convert_fabric(self, move: PoolMove) -> Value:
-        """Return the fabric's name for a moved pool: a reference to another pool, or a text."""
+        """Return the fabric of a moved pool: a reference to another pool, or the fabric's name."""
         block = next(
             block
             for block in self.files.find_blocks("resource")
@@ -287,9 +291,10 @@ class TerraformConverter:
         return move.fabric_name
 
     def _find_data(self, steps: Sequence[Step], code: str) -> Value:
-        """Return the value of a data source at the steps behind `data`, and report the source.
+        """Return the part of a data source's result at `steps`, the steps after `data`.
 
-        Raises UnresolvedExpression, with `code`, if the state has no such value.
+        The position of the data source is reported. Raises UnresolvedExpression, with `code`, if
+        the state has no such value.
         """
         sources = DataSources(self.files, self.create_resolver(), self._report_omission)
         return sources.find_value(steps, code)

@@ -124,7 +124,7 @@ class TerraformVariables:
         return ConfigReference(name)
 
     def hide_literals(self, name: tuple[str, str], value: Value) -> Value:
-        """Return the value with secret configuration in place of each literal part.
+        """Return the value with a secret configuration variable in place of each literal part.
 
         References to resources and variables are kept, and the variables become secret. `name` is
         the pair of names from which the names of new variables are made.

@@ -281,13 +281,16 @@ class _CreateSearch:
     def _find_entry(
         self, host: ProviderHost, begun: ResourceState | None, intents: Sequence[Intent]
     ) -> ResourceState | None:
-        """Return a new entry for the object of an interrupted create, or None without an object.
+        """Return a new entry for the object of an interrupted create, or None without a new object.
 
-        The entry has an init error, so that the next run updates the object. Return None also if
-        the state has the object already, or if every attempt has a recorded outcome. `begun` has
-        the declared inputs; without `begun`, or after attempts with different targets, nothing can
-        be searched: then return None if the user permits to create again, else raise EngineError.
-        Raises EngineError also if the provider cannot tell.
+        The result is also None if the state has the object already, or if every attempt has a
+        recorded outcome. Without the declared inputs in `begun`, or after attempts with different
+        targets, no search is possible: then the result is None if the user permits to create again.
+        An init error in the entry makes the next run update the object.
+
+        Raises:
+            EngineError: no search is possible, or the provider cannot tell what the create has
+                made.
         """
         intent = intents[-1]
         if all(attempt.outcome for attempt in intents):

@@ -324,7 +324,7 @@ class UnsupportedFeatures:
         return message
 
     def _find_line(self, resource: pulumi.Resource | None) -> str:
-        """Return the program's innermost line in the call stack, or an empty string.
+        """Return the innermost line of the call stack that is the program's own, or "".
 
         Methods of `resource` itself are passed over.
         """

@@ -149,8 +149,8 @@ class PlanConstraint:
     def find_basis_changes(self, now: Basis, *, compares_state: bool = True) -> Iterator[str]:
         """Yield one message per part of state and configuration changed since the plan.
 
-        Without `compares_state` only the configuration is compared.
-        After a change of the passphrase no digest can be compared; then the only message says so.
+        Without `compares_state` only the configuration is compared. After a change of the
+        passphrase no digest can be compared; then the only message says so.
         """
         # Digests are keyed with the stack's passphrase, so that nobody can try values against a
         # plan.

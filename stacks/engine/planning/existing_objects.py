@@ -111,9 +111,9 @@ class OldEntries:
         return list_alias_urns(urn_parts, aliases, self._used_aliases)
 
     def _record_alias(self, alias: str, declaration: Registration | Read) -> None:
-        """Record that the declaration renames the entry.
+        """Record that the declaration renames the entry with the URN `alias`.
 
-        Raises EngineError if the alias is in use. Raises EngineError if it is used.
+        Raises EngineError if another declaration uses the alias.
         """
         owner_urn = alias if alias in self.declared else self.new_urns.get(alias)
         if owner_urn is not None:
@@ -443,8 +443,8 @@ class DependentReplacements:
         """Return the properties forcing a replacement of `dependent`, or None if there is none.
 
         Its provider is asked about the properties that come from a replaced resource.
-        `deleted_with` counts
-        as a property; `depends_on` alone forces nothing, and a component is never replaced.
+        `deleted_with` counts as a property; `depends_on` alone forces nothing, and a component is
+        never replaced.
         """
         if not dependent.custom:
             return None

@@ -275,7 +275,7 @@ def migrate_stack(
         # Read again under the lock: another process may have moved the stack meanwhile.
         pointer = read_marker(source.storage, project.name, stack, MOVED)
         if pointer is None:
-            _settle(workspace, stack)
+            _finish_interrupted_changes(workspace, stack)
             copied = move.copy_files()
             write_marker(source.storage, project.name, stack, MOVED, move.target_url)
         elif pointer != move.target_url:
@@ -297,7 +297,7 @@ def build_lasting_url(backend: Backend) -> str:
     return strip_credentials(backend.url)
 
 
-def _settle(workspace: Workspace, stack: str) -> None:
+def _finish_interrupted_changes(workspace: Workspace, stack: str) -> None:
     """Finish an interrupted change of secrets, and write the journal into the checkpoint.
 
     The caller holds the stack's lock. Raises EngineError for a journal that cannot be applied.
@@ -408,10 +408,11 @@ class _Move:
         storage.delete(*(name for name in leftovers if name not in names))
 
     def _is_given_up(self, origin: str | None) -> bool:
-        """Return True if the stack of `origin`, whose move to here was killed, went elsewhere.
+        """Return True if the move from `origin` to this target was given up.
 
-        Its copy at the target is then incomplete and of no use. A place that does not answer, or
-        that a URL without its query does not name, counts as one that still has the stack.
+        That is so if the stack of `origin` has moved to another backend since: the copy at this
+        target is then incomplete and of no use. A backend that does not answer, or that a URL
+        without its query does not name, counts as one that still has the stack.
         """
         if origin is None:
             return False

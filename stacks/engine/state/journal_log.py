@@ -312,12 +312,12 @@ class StateWriter:
             if not self._log_failed and self._changes > self._logged:
                 return "log"
             if self._error is None and self._changes > self._written:
-                pause = self._seconds_until_checkpoint()
+                pause = self._get_seconds_until_checkpoint()
                 if pause <= 0:
                     return "write"
             self._wakeup.wait(pause)
 
-    def _seconds_until_checkpoint(self) -> float:
+    def _get_seconds_until_checkpoint(self) -> float:
         """Return the seconds until the next checkpoint is due; 0 or less if due now."""
         if self._is_everyone_waiting():
             return 0

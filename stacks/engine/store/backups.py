@@ -288,10 +288,10 @@ class OtherStacks:
 
 
 def find_owners(backend: Backend, excluded_stack: str = "") -> Owners:
-    """Return the objects of all stacks, except for `excluded_stack` (a full name).
+    """Return the objects of all stacks, each with its owner; without those of `excluded_stack`.
 
-    External objects are left out, and secrets stay encrypted. A stack that cannot be read is in the
-    result's `unreadable`.
+    `excluded_stack` is a full name. External objects are left out, and secrets stay encrypted. A
+    stack that cannot be read is in the result's `unreadable`.
     """
     known_owners = Owners()
     for stack in backend.list_stacks():

@@ -375,7 +375,7 @@ class _BotocoreCredentials:
         }
 
     def _build_unusable_error(self, reason: str) -> BackendError:
-        """Build the error for unusable credentials; `why` is the reason in the message."""
+        """Build the error for unusable credentials; `reason` ends the message."""
         return BackendError(
             f"the credentials for {self._shown} cannot be used: {reason}",
             hint="Set AWS_PROFILE or the URL's profile, run `aws sso login`, or set "

@@ -245,9 +245,9 @@ class StackLock:
             waited, pause = waited + pause, min(pause * 2, longest)
 
     def release(self) -> None:
-        """Release the lock if this process holds the lock; a forked child does not.
+        """Release the lock if this process holds the lock, which a forked child never does.
 
-        A forked child does not hold it. A failure is only a warning.
+        A failure is only a warning.
         """
         if self._owner != os.getpid():
             return

@@ -143,8 +143,8 @@ def evaluate_workspace_gates(
 
     The gates and the prices are those of the git revision `gates_from`, or else of the folder. The
     results are unchanged without gates, or if all stacks are only refreshed. A stack without a plan
-    counts with its current cost. A gate on cost stops a change that removes a
-    stack of the revision that still has objects.
+    counts with its current cost. A gate on cost stops a change that removes a stack of the revision
+    that still has objects.
 
     Raises:
         EngineError: stacks.yaml or a price book is wrong, or git cannot show the revision.

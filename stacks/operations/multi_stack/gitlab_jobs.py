@@ -73,7 +73,7 @@ def _build_waves_job(folder: PartFolder, root: Path) -> dict[str, Any]:
 
     A job can download no file of the parent pipeline without the id of that pipeline.
     """
-    path = _get_path(folder.path, root)
+    path = _format_repository_path(folder.path, root)
     # No line of a JSON document is END: a line break in a text is escaped.
     content = (folder.path / SCHEDULE_FILE).read_text(encoding="utf-8")
     return {
@@ -106,15 +106,20 @@ def _build_files(
     own = jobs_by_stack[names[0]]
     dependencies = {stack.name: stack.dependencies for stack in folder.schedule.stacks}
     required_jobs = {jobs_by_stack[other] for name in names for other in dependencies[name]}
-    paths = [_get_path(folder.get_path(name), root) for name in names]
+    paths = [_format_repository_path(folder.get_path(name), root) for name in names]
     return {
         "dependencies": [_WAVES_JOB, *sorted(required_jobs - {own})],
         "artifacts": {"paths": paths},
     }
 
 
-def _get_path(path: Path, root: Path) -> str:
-    """Return a path below the root of the repository. Raises EngineError."""
+def _format_repository_path(path: Path, root: Path) -> str:
+    """Return the path relative to the repository's `root`, with slashes, as GitLab reads paths.
+
+    Raises:
+        EngineError: the path is outside of the repository, or a shell or YAML would misread the
+            path.
+    """
     resolved = path.resolve()
     if not resolved.is_relative_to(root):
         raise GitLabJobsRefused(

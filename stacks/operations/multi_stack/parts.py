@@ -302,9 +302,9 @@ def _make_folder(path: Path) -> None:
 def build_part_order(
     folder: PartFolder, names: Sequence[str], start: Path, environ: Mapping[str, str]
 ) -> tuple[StackOrder, list[str]]:
-    """Return the order of a part's stacks and the stacks read by them, and the latter's names.
+    """Return the order of the named stacks and of the stacks they read, and the latter's names.
 
-    Only these stacks are read: the time of a part does not grow with the number of all stacks.
+    Only these stacks are loaded, so that a part takes the same time in a workspace of any size.
 
     Raises:
         PartRefused: a stack is not in the schedule.

@@ -493,8 +493,8 @@ class _MultiStackRun:
     ) -> tuple[dict[str, TaskResult], bool]:
         """Run the task of each stack after all dependencies; return also if the run was cancelled.
 
-        Stacks with one of the `known_results` are not run.
-        At most `jobs` tasks run at a time, unless the options set another number.
+        Stacks with one of the `known_results` are not run. At most `jobs` tasks run at a time,
+        unless the options set another number.
         """
         callbacks = self.callbacks
         schedule = Schedule(

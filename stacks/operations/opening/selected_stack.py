@@ -263,9 +263,8 @@ def enter_environment(
     """Yield True if the stack's platforms are emulated; with `emulate` run the emulator meanwhile.
 
     The stack's run context leads to the emulator from then on. Without `emulate` the variables of
-    the run and the configuration decide. `root` is the
-    workspace's folder, as in `run_emulator`. With `shows_state` no platform is asked: any emulator
-    is accepted.
+    the run and the configuration decide. `root` is the workspace's folder, as in `run_emulator`.
+    With `shows_state` no platform is asked: any emulator is accepted.
 
     Raises:
         WrongEnvironment: the stack lives in the other environment, or on another emulator.

@@ -114,7 +114,7 @@ def test_a_finished_run_reports_its_changes_and_repairs() -> None:
         ("repair-done", "train: node w-1, repair REBOOT_VM: Xid 79"),
     ]
     assert all(occurrence.state is None for occurrence in findings.occurrences)
-    assert findings.over[NotifyEvent.FAILED] == "repair"
+    assert findings.checked_events[NotifyEvent.FAILED] == "repair"
 
 
 def build_capacity_error(request_id: str) -> Diagnostic:
@@ -140,13 +140,13 @@ def test_the_same_failure_with_another_request_id_is_the_same() -> None:
 
 def test_a_failed_run_ends_nothing_that_was_reported() -> None:
     result = build_result(ExitReason.FAILED, Diagnostic("error", "x", URN, error=GpuformError("x")))
-    assert not find_run_findings(result, RunOptions(), "run").over
+    assert not find_run_findings(result, RunOptions(), "run").checked_events
 
 
 def test_a_run_of_some_resources_ends_only_its_own_failure() -> None:
     result = build_result(ExitReason.SUCCEEDED)
-    over = find_run_findings(result, RunOptions(target=("train",)), "run").over
-    assert over == {NotifyEvent.FAILED: "up"}
+    checked_events = find_run_findings(result, RunOptions(target=("train",)), "run").checked_events
+    assert checked_events == {NotifyEvent.FAILED: "up"}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_declined_run_is_neither_a_failure_nor_finished() -> None:
         build_result(ExitReason.DECLINED, preview=True), RunOptions(), "run"
     )
     assert not findings.occurrences
-    assert not findings.over
+    assert not findings.checked_events
 
 
 @pytest.mark.parametrize(

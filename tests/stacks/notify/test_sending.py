@@ -29,7 +29,9 @@ class Team:
         self.warnings: list[str] = []
 
     def report(
-        self, occurrences: Sequence[Occurrence], over: Mapping[NotifyEvent, str] | None = None
+        self,
+        occurrences: Sequence[Occurrence],
+        checked_events: Mapping[NotifyEvent, str] | None = None,
     ) -> list[str]:
         """Report the occurrences; return the texts that arrived, without the last two lines."""
         redact = Redactor([PLANTED]).redact
@@ -37,7 +39,7 @@ class Team:
         notifier = Notifier(
             [self.rule], addresses, self.records, SENDER, redact, self.warnings.append
         )
-        notifier.notify(occurrences, {} if over is None else over)
+        notifier.notify(occurrences, {} if checked_events is None else checked_events)
         return [
             f"{title}|{text.removesuffix(ORIGINS)}" for title, text in self.webhook.take_messages()
         ]
