@@ -16,8 +16,6 @@ from gpuform.providers.context import ProviderContext, trace_span
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.records import EphemeralRecords, Intent, Intents
 from gpuform.providers.values import PropertyMap
-from gpuform.schemas.errors import EngineError
-from gpuform.schemas.plan import PlanAction
 from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.values import RemovalCount
 from gpuform.stacks.engine.deployment.options import DeploymentTarget, Options, Outcome
@@ -28,8 +26,8 @@ from gpuform.stacks.engine.executing import (
     Refresher,
     StepExecutor,
     apply_due_changes,
+    can_delete,
     find_due_changes,
-    find_forbidden_deletions,
     find_referenced_stacks,
     refresh_all,
     select_deletions,
@@ -249,39 +247,16 @@ class Deployment:
         if ended:
             dependents = self.options.selection.target_dependents
             selection = Selection(targets=ended, target_dependents=dependents)
-            to_delete = self._select_deletions(leftovers, selection, base)
+            to_delete = select_deletions(executor, leftovers, selection, base)
         if executor.is_stopping:
             return
         deleted_keys = _get_keys(to_delete)
-        if self._can_delete(to_delete, base):
+        if can_delete(executor, to_delete, base, self.options.deletion_rules):
             kept_entries = [
                 entry for entry in base if (entry.urn, entry.delete) not in deleted_keys
             ]
             apply_due_changes(executor, kept_entries, due_changes, self.options.should_resume)
             DeletePhase(executor, base).run(to_delete)
-
-    def _select_deletions(
-        self,
-        to_delete: Sequence[ResourceState],
-        selection: Selection,
-        base: Sequence[ResourceState],
-    ) -> list[ResourceState]:
-        """Return the entries of `to_delete` which the user's selection lets the run delete.
-
-        A dependent of a target that is not a target itself is reported as failed, unless
-        `target_dependents` is set; it is in the result all the same.
-        """
-        selected, unnamed = select_deletions(to_delete, selection, base)
-        for entry in unnamed:
-            self._executor.fail_resource(
-                entry.urn,
-                EngineError(
-                    f"{entry.urn} would be deleted, but is not among the targets",
-                    hint="add the resource to the targets, or add all dependents of the targets "
-                    "with --target-dependents",
-                ),
-            )
-        return selected
 
     def _report_unmatched(self, urns: Collection[str]) -> bool:
         """Report names and patterns without a match among `urns`; return True if there are any."""
@@ -458,37 +433,21 @@ class Deployment:
         forbids one of the deletions or, in a real run, if a dependent of a target is not among the
         targets.
         """
-        selection = self.options.selection
+        executor, selection = self._executor, self.options.selection
         if selection.targets:
             # The Pulumi CLI makes these diff calls before it deletes targets.
             generator.compare_dependents(find_deletable_urns(selection, generator.base))
-        if selection.is_limited and not self._executor.is_stopping:
-            to_delete = self._select_deletions(to_delete, selection, generator.base)
-        if self._executor.is_stopping:
+        if selection.is_limited and not executor.is_stopping:
+            to_delete = select_deletions(executor, to_delete, selection, generator.base)
+        if executor.is_stopping:
             return
         declared = self._providers.registered_urns | generator.declared_urns
         deleted_keys = _get_keys(to_delete)
         for entry in leftovers:
             if (entry.urn, entry.delete) not in deleted_keys and entry.urn not in declared:
-                self._executor.run_layer([build_same_step(entry)])
-        if self._can_delete(to_delete, generator.base):
-            DeletePhase(self._executor, generator.base).run(to_delete)
-
-    def _can_delete(
-        self, to_delete: Sequence[ResourceState], base: Sequence[ResourceState]
-    ) -> bool:
-        """Return True if no rule forbids the deletions; report each violation.
-
-        A preview also checks the objects that would be replaced.
-        """
-        planned = self._executor.planned_changes if self.options.preview else ()
-        replaced = {change.urn for change in planned if change.action is PlanAction.REPLACE}
-        violations = list(
-            find_forbidden_deletions(to_delete, base, replaced, self.options.deletion_rules)
-        )
-        for urn, error in violations:
-            self._executor.fail_resource(urn, error)
-        return not violations
+                executor.run_layer([build_same_step(entry)])
+        if can_delete(executor, to_delete, generator.base, self.options.deletion_rules):
+            DeletePhase(executor, generator.base).run(to_delete)
 
     def _finish(self, began: float) -> Outcome:
         """Close the state, send the summary, and return the outcome.
@@ -573,17 +532,16 @@ class Deployment:
         resolved = [
             intent
             for intent in intents.list_all()
-            if (intent.outcome and succeeded) or self._is_stored(intent, entry_by_id)
+            if (intent.outcome and succeeded)
+            or (
+                (entry := entry_by_id.get(intent.id))
+                and intent.is_stored(self._executor.host.list_part_ids(entry))
+            )
         ]
         try:
             intents.forget_all(resolved)
         except GpuformError as error:
             self._warn(f"the records of finished creates cannot be removed: {error}")
-
-    def _is_stored(self, intent: Intent, entry_by_id: Mapping[str | None, ResourceState]) -> bool:
-        """Return True if the state has the intent's object with all parts."""
-        entry = entry_by_id.get(intent.id)
-        return entry is not None and intent.is_stored(self._executor.host.list_part_ids(entry))
 
     def _create_context(self, urn: str, timeout: float | None) -> ProviderContext:
         """Create the context of a provider call for the resource; `timeout` is in seconds."""

@@ -19,8 +19,8 @@ from gpuform.stacks.engine.executing.undeclared_changes import (
     DeletePhase,
     DueChange,
     apply_due_changes,
+    can_delete,
     find_due_changes,
-    find_forbidden_deletions,
     select_deletions,
 )
 
@@ -37,9 +37,9 @@ __all__ = [
     "StepExecutor",
     "Stopped",
     "apply_due_changes",
+    "can_delete",
     "find_drift",
     "find_due_changes",
-    "find_forbidden_deletions",
     "find_referenced_stacks",
     "qualify_stack_name",
     "refresh_all",

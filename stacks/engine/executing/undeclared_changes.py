@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.errors import EngineError
+from gpuform.schemas.plan import PlanAction
 from gpuform.schemas.values import convert_leaves
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.digests import DeletionRule
@@ -23,48 +24,61 @@ from gpuform.stacks.engine.urn import is_provider, name_of
 
 
 def select_deletions(
-    to_delete: Sequence[ResourceState], selection: Selection, base: Sequence[ResourceState]
-) -> tuple[list[ResourceState], list[ResourceState]]:
-    """Return the entries of `to_delete` which the selection lets the run delete, in two lists.
+    executor: StepExecutor,
+    to_delete: Sequence[ResourceState],
+    selection: Selection,
+    base: Sequence[ResourceState],
+) -> list[ResourceState]:
+    """Return the entries of `to_delete` which the selection lets the run delete.
 
-    The first list has all of them, including the dependents of targets. The second list has those
-    entries of the first that are not targets themselves; the caller reports each as an error. It is
-    empty without targets, and with `--target-dependents`. `base` is the state that the last run
+    A dependent of a target that is not a target itself is reported as failed, unless the selection
+    has `target_dependents`; it is in the result all the same. `base` is the state that the last run
     left, from which dependents are found.
     """
     allowed = find_deletable_urns(selection, base)
     selected = [entry for entry in to_delete if entry.urn in allowed]
-    unnamed: list[ResourceState] = []
     if selection.targets and not selection.target_dependents:
-        unnamed = [entry for entry in selected if entry.urn not in selection.targets]
-    return selected, unnamed
+        for entry in selected:
+            if entry.urn not in selection.targets:
+                error = EngineError(
+                    f"{entry.urn} would be deleted, but is not among the targets",
+                    hint="add the resource to the targets, or add all dependents of the targets "
+                    "with --target-dependents",
+                )
+                executor.fail_resource(entry.urn, error)
+    return selected
 
 
-def find_forbidden_deletions(
+def can_delete(
+    executor: StepExecutor,
     to_delete: Sequence[ResourceState],
     base: Sequence[ResourceState],
-    replaced: Collection[str],
     rules: Sequence[DeletionRule],
-) -> Iterator[tuple[str, EngineError]]:
-    """Yield URN and error of each deletion or replacement forbidden by `rules`.
+) -> bool:
+    """Return True if no rule forbids the deletions; report each violation.
 
-    `base` is the state that the last run left. `replaced` holds the URNs that this run replaces.
-    Each rule gets an entry to delete and the live entries that stay. Components, external and
+    A preview also checks the objects that would be replaced. `base` is the state that the last run
+    left. Each rule gets an entry to delete and the live entries that stay. Components, external and
     retained objects are not checked.
     """
+    planned = executor.planned_changes if executor.preview else ()
+    replaced = {change.urn for change in planned if change.action is PlanAction.REPLACE}
     # Only the URN finds an entry in `base`: a preview deletes copies.
-    deleted_urns = {entry.urn for entry in to_delete if not entry.delete}
+    ending_urns = replaced | {entry.urn for entry in to_delete if not entry.delete}
     live_entries = [entry for entry in base if entry.custom and not entry.delete]
-    ending_urns = deleted_urns.union(replaced)
     staying_entries = [entry for entry in live_entries if entry.urn not in ending_urns]
     ending_entries = [*to_delete, *(entry for entry in live_entries if entry.urn in replaced)]
     # The old entry of a replacement that deletes first is in both lists.
-    for entry in {
-        (ending_entry.urn, ending_entry.id): ending_entry for ending_entry in ending_entries
-    }.values():
-        if entry.custom and not (entry.external or entry.retain_on_delete):
-            for rule in rules:
-                yield from ((entry.urn, error) for error in rule(entry, staying_entries))
+    violations = [
+        (entry.urn, error)
+        for entry in {(entry.urn, entry.id): entry for entry in ending_entries}.values()
+        if entry.custom and not (entry.external or entry.retain_on_delete)
+        for rule in rules
+        for error in rule(entry, staying_entries)
+    ]
+    for urn, error in violations:
+        executor.fail_resource(urn, error)
+    return not violations
 
 
 @dataclass(slots=True)
