@@ -125,8 +125,11 @@ class TogetherClient:
             # one object for all: waiters that poll at one moment share one list request
             return self._poll_schedules.setdefault(seconds, PollSchedule(seconds))
 
-    def create_cluster(self, inputs: ClusterInputs) -> wire.Cluster:
-        """Send the request to create a cluster, once.
+    def create_cluster(self, inputs: ClusterInputs) -> str:
+        """Send the request to create a cluster, and return the id.
+
+        The request is sent again only where nothing can have been created: without a connection, or
+        after a 429 with Retry-After.
 
         Raises:
             OutOfCapacity: Together has no free GPUs of the type in the region.
@@ -135,7 +138,7 @@ class TogetherClient:
         body = wire.build_cluster_create(inputs)
         return self._api.request_model(
             wire.Cluster, "POST", _CLUSTERS_PATH, body=body, retry=Retry.CREATE
-        )
+        ).cluster_id
 
     def list_clusters(self, project_id: str | None = None) -> Sequence[wire.Cluster]:
         """Request the clusters of a project; None means the project of the key."""
@@ -175,11 +178,10 @@ class TogetherClient:
             wire.ClusterDeleted, "DELETE", _CLUSTERS_PATH + build_path(cluster_id)
         )
 
-    def create_volume(self, inputs: SharedVolumeInputs) -> wire.Volume:
-        """Send the request to create a shared volume.
+    def create_volume(self, inputs: SharedVolumeInputs) -> str:
+        """Send the request to create a shared volume, and return the id.
 
-        The request is sent again only without a connection, or after a 429 with Retry-After: no
-        volume was created then.
+        The request is sent again as for `create_cluster`.
 
         Raises:
             UnknownOutcome: the answer was lost.
@@ -187,7 +189,7 @@ class TogetherClient:
         body = wire.build_volume_create(inputs)
         return self._api.request_model(
             wire.Volume, "POST", _VOLUMES_PATH, body=body, retry=Retry.CREATE
-        )
+        ).volume_id
 
     def list_volumes(self, project_id: str | None = None) -> Sequence[wire.Volume]:
         """Request the shared volumes of a project; None means the project of the key."""

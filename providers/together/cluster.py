@@ -5,7 +5,7 @@ path is in state files. The work is in `client` (requests), `cluster_view` (answ
 (removal of nodes), `repairing` (repairs) and `workers` (Kubernetes and Slurm).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
-from gpuform.providers.records import Drains, Repairs, Target
+from gpuform.providers.records import Drains, Intent, Repairs, Target
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import (
     find_write_refusal,
@@ -72,10 +72,8 @@ from gpuform.providers.together.repairs import (
 )
 from gpuform.providers.together.workers import (
     add_worker_states,
-    add_worker_states_to_poll,
+    add_workers_to_poll,
     find_worker_notices,
-    has_failing_workers,
-    read_worker_states,
 )
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
@@ -145,36 +143,13 @@ class ClusterOperations:
                 others.
         """
         target = _build_target(context, inputs.cluster_name, inputs.region)
-        earlier_intent = context.intents.find(context.urn, target)
-
-        def list_candidates() -> list[Candidate]:
-            return [
-                Candidate(
-                    cluster.cluster_id,
-                    to_unix_time(cluster.created_at),
-                    is_being_deleted=cluster.status == ClusterStatus.DELETING,
-                    is_elsewhere=is_elsewhere,
-                    region=cluster.region,
-                    gpu_type=cluster.gpu_type,
-                    reported_properties={
-                        name: getattr(cluster, name) or None for name in DISTINGUISHING_FIELDS
-                    },
-                )
-                for cluster, is_elsewhere in list_in_projects(
-                    earlier_intent,
-                    inputs.project_id,
-                    lambda project_id: self._client.get_cluster_listing(project_id).read_all(),
-                )
-                if cluster.cluster_name == inputs.cluster_name
-            ]
-
         creation = Creation(
             target,
-            list_candidates,
+            partial(self._list_candidates, context.intents.find(context.urn, target), inputs),
             exists=lambda cluster_id: self._find_cluster(cluster_id, inputs.project_id) is not None,
             attempts=[
                 Attempt(
-                    partial(self._send_create, placed_inputs),
+                    partial(self._client.create_cluster, placed_inputs),
                     placed_inputs.region,
                     placed_inputs.gpu_type,
                     _extract_sent_values(placed_inputs),
@@ -196,6 +171,30 @@ class ClusterOperations:
                 for placed_inputs in inputs.iterate_placements()
             ]
             raise _build_out_of_stock_error(error, inputs, missing_capacity, "created") from None
+
+    def _list_candidates(
+        self, earlier_intent: Intent | None, inputs: ClusterInputs
+    ) -> list[Candidate]:
+        """Return the clusters of the declared name, which the create may have made."""
+        return [
+            Candidate(
+                cluster.cluster_id,
+                to_unix_time(cluster.created_at),
+                is_being_deleted=cluster.status == ClusterStatus.DELETING,
+                is_elsewhere=is_elsewhere,
+                region=cluster.region,
+                gpu_type=cluster.gpu_type,
+                reported_properties={
+                    name: getattr(cluster, name) or None for name in DISTINGUISHING_FIELDS
+                },
+            )
+            for cluster, is_elsewhere in list_in_projects(
+                earlier_intent,
+                inputs.project_id,
+                lambda project_id: self._client.get_cluster_listing(project_id).read_all(),
+            )
+            if cluster.cluster_name == inputs.cluster_name
+        ]
 
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: ClusterInputs
@@ -220,7 +219,8 @@ class ClusterOperations:
 
         last_cluster: list[wire.Cluster] = []
         label = f"cluster {inputs.cluster_name}"
-        poll_with_workers = self._create_poll_with_workers(context, inputs, poll, last_cluster)
+        slurm = get_slurm_inputs(inputs.dump_declared())
+        poll_with_workers = add_workers_to_poll(context, poll, last_cluster, slurm)
         observed = wait_until_done(
             context, poll_with_workers, label=label, interval=self._poll_schedule
         )
@@ -338,9 +338,7 @@ class ClusterOperations:
         """
 
         def poll() -> PollResult[ClusterNodeRemoval]:
-            cluster = self._find_cluster(cluster_id, inputs.project_id)
-            if cluster is None:
-                raise GpuformError(f"cluster {cluster_id} no longer exists on the platform")
+            cluster = self._require_cluster(cluster_id, inputs.project_id)
             removal = self._create_removal(context, cluster, inputs.dump_declared())
             return PollResult(removal, cluster.status, is_done=not removal.is_under_way)
 
@@ -478,36 +476,6 @@ class ClusterOperations:
                 context, self._client, volume_id, project_id, self._poll_schedule
             )
 
-    def _create_poll_with_workers(
-        self,
-        context: ProviderContext,
-        inputs: ClusterInputs,
-        poll: Callable[[], PollResult[ObservedCluster]],
-        last_cluster: Sequence[wire.Cluster],
-    ) -> Callable[[], PollResult[ObservedCluster]]:
-        """Return `poll`, or a poll which also waits for the workers if workers were unusable.
-
-        `last_cluster` has the cluster that `poll` read last.
-        """
-        if not has_failing_workers(context.stored_properties):
-            return poll
-        workers_polled_since: list[float] = []
-
-        def poll_workers_too() -> PollResult[ObservedCluster]:
-            poll_result = poll()
-            if not poll_result.is_done:
-                return poll_result
-            worker_states = read_worker_states(
-                context, last_cluster[0], get_slurm_inputs(inputs.dump_declared())
-            )
-            # the time counts from the moment when only the workers are missing
-            workers_polled_since[:] = workers_polled_since or [context.clock.now()]
-            return add_worker_states_to_poll(
-                poll_result, worker_states, context.clock.now() - workers_polled_since[0]
-            )
-
-        return poll_workers_too
-
     @property
     def _poll_schedule(self) -> PollSchedule:
         """Return the poll schedule shared by all waiters for clusters."""
@@ -524,20 +492,13 @@ class ClusterOperations:
         self, context: ProviderContext, cluster_id: str, inputs: ClusterInputs
     ) -> ClusterRepairRun:
         """Create the run for an update's repairs; nothing is requested yet."""
-
-        def require_cluster() -> wire.Cluster:
-            cluster = self._find_cluster(cluster_id, inputs.project_id)
-            if cluster is None:
-                raise GpuformError(f"cluster {cluster_id} no longer exists on the platform")
-            return cluster
-
         return ClusterRepairRun(
             context,
             self._client,
             self._settings,
             inputs,
             cluster_id,
-            require_cluster,
+            partial(self._require_cluster, cluster_id, inputs.project_id),
             lambda cluster: self._create_removal(context, cluster, inputs.dump_declared()),
             self._poll_schedule,
         )
@@ -571,14 +532,12 @@ class ClusterOperations:
             ),
         )
 
-    def _send_create(self, inputs: ClusterInputs) -> str:
-        """Send the create request, and return the id of the new cluster.
-
-        The request is repeated only where nothing can have been created: without a connection, and
-        after
-        429.
-        """
-        return self._client.create_cluster(inputs).cluster_id
+    def _require_cluster(self, cluster_id: str, project_id: str | None) -> wire.Cluster:
+        """Return the cluster. Raises GpuformError if Together has none with the id."""
+        cluster = self._find_cluster(cluster_id, project_id)
+        if cluster is None:
+            raise GpuformError(f"cluster {cluster_id} no longer exists on the platform")
+        return cluster
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):

@@ -5,6 +5,7 @@ dotted path is in state files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gpuform.providers.context import (
@@ -97,7 +98,7 @@ class SharedVolumeOperations:
             exists=lambda volume_id: self._find_volume(volume_id, inputs.project_id) is not None,
             attempts=[
                 Attempt(
-                    lambda: self._client.create_volume(inputs).volume_id,
+                    partial(self._client.create_volume, inputs),
                     sent={"size_tib": inputs.size_tib},
                 )
             ],

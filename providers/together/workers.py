@@ -9,11 +9,11 @@ is repeated after a failure: the schedulers only add to what the platform report
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpuform.providers.context import PollResult, ProviderContext, get_current_context
+from gpuform.providers.context import PollResult, ProviderContext
 from gpuform.providers.draining import call_interruptibly
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
@@ -91,24 +91,39 @@ def add_worker_states(
     return replace(observed, outputs=_build_outputs(observed, states, context))
 
 
-def add_worker_states_to_poll(
-    poll_result: PollResult[ObservedCluster], states: WorkerStates, waited_s: float
-) -> PollResult[ObservedCluster]:
-    """Return a done poll result with workers' states; not done while a worker has a failure.
+def add_workers_to_poll(
+    context: ProviderContext,
+    poll: Callable[[], PollResult[ObservedCluster]],
+    last_cluster: Sequence[wire.Cluster],
+    slurm: SlurmInputs,
+) -> Callable[[], PollResult[ObservedCluster]]:
+    """Return `poll`, or a poll which also waits for the workers if workers were unusable before.
 
-    `waited_s` counts the seconds in which only workers were missing: from `READY_TIMEOUT_S` on, the
-    result has failed.
+    Such a poll fails once only workers have been missing for `READY_TIMEOUT_S`. `last_cluster` has
+    the cluster that `poll` read last.
     """
-    value = replace(
-        poll_result.value, outputs=_build_outputs(poll_result.value, states, get_current_context())
-    )
-    if not states.failures:
-        return replace(poll_result, value=value)
-    reason = _join_failures([*states.failures.values()])
-    failure = None
-    if waited_s >= READY_TIMEOUT_S:
-        failure = f"{reason}; look at the node with kubectl; to repair it, run `gpuform repair`"
-    return PollResult(value, f"{poll_result.phase}, but {reason}", failure=failure)
+    if not _has_failing_workers(context.stored_properties):
+        return poll
+    polled_since: list[float] = []
+
+    def poll_workers_too() -> PollResult[ObservedCluster]:
+        poll_result = poll()
+        if not poll_result.is_done:
+            return poll_result
+        states = read_worker_states(context, last_cluster[0], slurm)
+        # the time counts from the moment when only the workers are missing
+        polled_since[:] = polled_since or [context.clock.now()]
+        outputs = _build_outputs(poll_result.value, states, context)
+        value = replace(poll_result.value, outputs=outputs)
+        if not states.failures:
+            return replace(poll_result, value=value)
+        reason = _join_failures([*states.failures.values()])
+        failure = None
+        if context.clock.now() - polled_since[0] >= READY_TIMEOUT_S:
+            failure = f"{reason}; look at the node with kubectl; to repair it, run `gpuform repair`"
+        return PollResult(value, f"{poll_result.phase}, but {reason}", failure=failure)
+
+    return poll_workers_too
 
 
 def read_worker_states(
@@ -173,7 +188,7 @@ def find_worker_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
         yield _build_notice(f"the state of its workers is unknown: {outputs['workers_not_asked']}")
 
 
-def has_failing_workers(outputs: Mapping[str, Any]) -> bool:
+def _has_failing_workers(outputs: Mapping[str, Any]) -> bool:
     """Return True if a worker in the outputs is NotReady in Kubernetes or unusable in Slurm."""
     reported_workers = outputs.get("gpu_worker_nodes")
     nodes = reported_workers if isinstance(reported_workers, list) else []
