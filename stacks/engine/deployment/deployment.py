@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuform.providers.context import ProviderContext, trace_span
 from gpuform.providers.errors import Cancelled, GpuformError
-from gpuform.providers.records import EphemeralRecords, Intent, Intents
+from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.values import PropertyMap
 from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.values import RemovalCount
