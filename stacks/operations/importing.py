@@ -52,10 +52,9 @@ from gpuform.stacks.operations.opening.selected_stack import (
     warn_of_recovery,
 )
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
-from gpuform.stacks.operations.runs.due_runs import Expiry
 from gpuform.stacks.operations.runs.evaluator import PlanEvaluator
 from gpuform.stacks.operations.runs.options import ExitReason, ImportOptions, RunOptions, RunResult
-from gpuform.stacks.operations.runs.recovery import KeyRights, recover_earlier_runs
+from gpuform.stacks.operations.runs.recovery import recover_earlier_runs
 from gpuform.stacks.operations.runs.runner import PlannedRun
 from gpuform.stacks.pricing import PriceBook
 from gpuform.stacks.review.value_text import short_type
@@ -339,8 +338,6 @@ class _ImportRun:
             stack,
             self.lock,
             evaluator,
-            expiry=Expiry.for_stack(stack, evaluator.clock),
-            rights=KeyRights.for_stack(stack),
             check_preview=check_preview,
             # Somebody may change an object after the preview: an import must not undo the change.
             is_preview_limit=True,

@@ -3,26 +3,30 @@
 `gpuform logs` and `gpuform stack history` read a stack's runs from its backend.
 """
 
+import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, TextIO
 
 from pydantic import ValidationError
 
-from gpuform.providers.context import Clock, SystemClock
+from gpuform.providers.context import Clock, SystemClock, write_trace
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.values import PropertyMap, Redactor, collect_secret_texts
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.stacks_plan import LoggedNode, LogLine, RunLog, UnfinishedStep
-from gpuform.stacks.engine.deployment import Outcome
+from gpuform.stacks.engine.deployment import EventLog, Outcome
 from gpuform.stacks.engine.planning import (
     Diagnostic,
     Event,
+    Listener,
     Op,
+    Prelude,
     Progress,
     SkippedCheck,
     Step,
@@ -238,6 +242,53 @@ def collect_secrets(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
 def _redact_line(line: LogLine, redactor: Redactor) -> LogLine:
     """Return the line with secrets in the text masked."""
     return line.model_copy(update={"text": redactor.redact(line.text)}) if line.text else line
+
+
+@contextlib.contextmanager
+def open_event_log(path: Path | None) -> Iterator[tuple[Listener, ...]]:
+    """Yield a listener which writes Pulumi's event log to the file; none without a path.
+
+    As under the Pulumi CLI the file holds the last run alone: the update, not the preview before
+    it. Raises EngineError if the file cannot be written.
+    """
+    if path is None:
+        yield ()
+        return
+    with _open_file(path, "event log") as file:
+        event_log = EventLog(file.write)
+
+        def write_last_run(event: Event) -> None:
+            if isinstance(event, Prelude):
+                file.seek(0)
+                file.truncate()
+            event_log(event)
+
+        yield (write_last_run,)
+
+
+@contextlib.contextmanager
+def write_profile(path: Path | None) -> Iterator[None]:
+    """Write a trace of the run to the file, or nothing without a path.
+
+    Raises EngineError if the file cannot be written.
+    """
+    if path is None:
+        yield
+        return
+    with _open_file(path, "profile") as file, write_trace(file):
+        yield
+
+
+def _open_file(path: Path, label: str) -> TextIO:
+    """Open a file for writing, emptied; `label` is the file's name in messages.
+
+    Raises:
+        EngineError: the file cannot be opened.
+    """
+    try:
+        return path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise EngineError(f"the {label} {path} cannot be written: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,12 @@ has the engine make a preview and, if it is confirmed, the update.
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TextIO
 
 from gpuform.providers import permissions
-from gpuform.providers.context import RunContext, use_run_context, write_trace
+from gpuform.providers.context import RunContext, use_run_context
 from gpuform.providers.permissions import Permission
-from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.rehearsal import Rehearsal
 from gpuform.schemas.stacks_plan import UnfinishedStep
@@ -23,7 +20,6 @@ from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.deployment import (
     DEFAULT_PARALLEL,
     Deployment,
-    EventLog,
     Options,
     Outcome,
 )
@@ -64,7 +60,13 @@ from gpuform.stacks.operations.runs.recovery import (
     forget_pending_creates,
     recover_earlier_runs,
 )
-from gpuform.stacks.operations.runs.run_log import RunLogger, Stopwatch, list_unfinished_steps
+from gpuform.stacks.operations.runs.run_log import (
+    RunLogger,
+    Stopwatch,
+    list_unfinished_steps,
+    open_event_log,
+    write_profile,
+)
 from gpuform.stacks.operations.runs.saved_plans import (
     SavedPlan,
     build_constraint,
@@ -107,6 +109,24 @@ def run_operation(
         options = saved_plan.merge_options(options)
     # After the plan, which has its own value.
     options = _apply_project_refresh(options, workspace.project)
+    with _open_run(selected, options, callbacks, saved_plan) as run:
+        result = run.run()
+    if options.remove and not options.preview_only and result.succeeded:
+        # After the run has given its lock back: the removal takes the lock itself.
+        workspace.remove(name, force=False, timeout=selected.build_lock_timeout(callbacks.warn))
+        callbacks.report(f"Removed stack {name}.")
+    return result
+
+
+@contextlib.contextmanager
+def _open_run(
+    selected: SelectedStack,
+    options: RunOptions,
+    callbacks: OperationCallbacks,
+    saved_plan: SavedPlan | None,
+) -> "Iterator[PlannedRun]":
+    """Yield the run of an operation, with the stack open, and locked except for a preview."""
+    workspace = selected.workspace
     with contextlib.ExitStack() as resources:
         selected = resources.enter_context(
             selected.begin_operation(lambda run_context: _add_requests(run_context, options))
@@ -116,12 +136,12 @@ def run_operation(
         if not options.preview_only:
             lock_timeout = selected.build_lock_timeout(callbacks.warn)
             lock = resources.enter_context(
-                workspace.backend.create_lock(workspace.project.name, name, lock_timeout)
+                workspace.backend.create_lock(workspace.project.name, selected.name, lock_timeout)
             )
         # Opened under the lock: what is read now is what the run changes.
         stack = selected.open(exclusive=lock is not None)
         unfinished = list_unfinished_steps(stack) if lock else ()
-        lock_holder = "" if lock else describe_lock_holder(workspace, name)
+        lock_holder = "" if lock else describe_lock_holder(workspace, selected.name)
         _warn_of_other_runs(callbacks, lock_holder, stack.recovered)
         emulated = resources.enter_context(enter_environment(stack, emulate=options.emulate))
         selected = selected.with_context(stack)
@@ -129,8 +149,8 @@ def run_operation(
             selected, options, stack, callbacks, lock, is_planned=saved_plan is not None
         )
         options = _exclude_protected_resources(options, stack)
-        log, restart_log = resources.enter_context(_open_event_log(options.event_log))
-        resources.enter_context(_write_profile(options.profile))
+        event_log = resources.enter_context(open_event_log(options.event_log))
+        resources.enter_context(write_profile(options.profile))
         rehearse = partial(_find_rehearsal, selected, callbacks, saved_plan)
         project_gates = resources.enter_context(
             open_project_gates(stack.project, options.gates_from)
@@ -138,27 +158,19 @@ def run_operation(
         evaluator = PlanEvaluator.load(
             stack, stack.run_context.permissions, rehearse, project_gates
         )
-        result = PlannedRun(
+        yield PlannedRun(
             selected,
             options,
             callbacks,
             stack,
             lock,
             evaluator,
-            Expiry.for_stack(stack, evaluator.clock),
-            KeyRights.for_stack(stack),
-            log,
+            event_log,
             saved_plan,
             emulated=emulated,
             lock_holder=lock_holder,
-            restart_log=restart_log,
             unfinished=unfinished,
-        ).run()
-    if options.remove and not options.preview_only and result.succeeded:
-        # After the run has given its lock back: the removal takes the lock itself.
-        workspace.remove(name, force=False, timeout=selected.build_lock_timeout(callbacks.warn))
-        callbacks.report(f"Removed stack {name}.")
-    return result
+        )
 
 
 def _read_saved_plan(
@@ -264,55 +276,13 @@ def _add_requests(run_context: RunContext, options: RunOptions) -> RunContext:
     return add_adoption_answers(run_context, options.adopt, create_anew=options.create_anew)
 
 
-@contextlib.contextmanager
-def _open_event_log(path: Path | None) -> Iterator[tuple[tuple[Listener, ...], Callable[[], None]]]:
-    """Yield a listener which writes Pulumi's event log, and a function which empties the file.
-
-    As under the Pulumi CLI the file holds the last run alone: the update, not the preview before
-    it. Without a path there is no listener. Raises EngineError if the file cannot be written.
-    """
-    if path is None:
-        yield (), lambda: None
-        return
-    with _open_file(path, "event log") as file:
-
-        def restart() -> None:
-            file.seek(0)
-            file.truncate()
-
-        yield (EventLog(file.write),), restart
-
-
-@contextlib.contextmanager
-def _write_profile(path: Path | None) -> Iterator[None]:
-    """Write a trace of the run to the file, or nothing without a path."""
-    if path is None:
-        yield
-        return
-    with _open_file(path, "profile") as file, write_trace(file):
-        yield
-
-
-def _open_file(path: Path, label: str) -> TextIO:
-    """Open a file for writing, emptied; `label` is the file's name in messages.
-
-    Raises:
-        EngineError: the file cannot be opened.
-    """
-    try:
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise EngineError(f"the {label} {path} cannot be written: {error.strerror}") from error
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlannedRun:
     """One operation on an open stack, which is locked if anything may change.
 
-    `check_preview` receives the preview's outcome, and raises an error to stop the operation.
-    With `is_preview_limit` an update does no more than its preview has shown. `restart_log` empties
-    the event log before each run of the engine. `unfinished` are the steps of interrupted runs, for
-    the log.
+    `check_preview` receives the preview's outcome, and raises an error to stop the operation. With
+    `is_preview_limit` an update does no more than its preview has shown. `event_log` are further
+    listeners of the engine. `unfinished` are the steps of interrupted runs, for the log.
     """
 
     selected: SelectedStack
@@ -321,16 +291,19 @@ class PlannedRun:
     stack: Stack
     lock: StackLock | None
     evaluator: PlanEvaluator
-    expiry: Expiry
-    rights: KeyRights
-    log: tuple[Listener, ...] = ()
+    event_log: tuple[Listener, ...] = ()
     saved_plan: SavedPlan | None = None
     check_preview: Callable[[Outcome], None] = lambda _outcome: None
     is_preview_limit: bool = False
     emulated: bool = False
     lock_holder: str = ""
-    restart_log: Callable[[], None] = lambda: None
     unfinished: tuple[UnfinishedStep, ...] = ()
+    expiry: Expiry = field(init=False)
+    rights: KeyRights = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.expiry = Expiry.for_stack(self.stack, self.evaluator.clock)
+        self.rights = KeyRights.for_stack(self.stack)
 
     def run(self) -> RunResult:
         """Preview the operation where needed, have the plan confirmed, and apply the plan.
@@ -380,7 +353,9 @@ class PlannedRun:
                 return self._build_result(run_ended, outcome, ExitReason.DECLINED)
             if options.operation == "expire":
                 self.expiry.record_expired(outcome)
-            run_context = self._limit_repairs(run_ended.plan)
+            run_context = (
+                limit_repairs(run_context, run_ended.plan) if self._is_reviewed else run_context
+            )
             planned_removals = self._list_planned_removals(run_ended.plan)
         with use_run_context(run_context):
             return self._apply(run_context, constraint, planned_removals)
@@ -434,11 +409,6 @@ class PlannedRun:
         # Without a reviewer only automatic repairs may happen, and the preview shows those.
         repair_permissions = {Permission.REPAIR} if self._is_reviewed else ()
         return self.stack.run_context.with_permissions(repair_permissions)
-
-    def _limit_repairs(self, plan: Plan) -> RunContext:
-        """Return the context with which a reviewed run makes no more repairs than `plan` shows."""
-        run_context = self.stack.run_context
-        return limit_repairs(run_context, plan) if self._is_reviewed else run_context
 
     @property
     def _is_reviewed(self) -> bool:
@@ -641,13 +611,12 @@ class PlannedRun:
             options = self.expiry.build_options(options)
         if run_options.operation == "repair":
             options = RepairRun(stack, run_options.repair_nodes).build_options(options)
-        self.restart_log()
         run_started = RunStarted(
             run_options.operation, preview, stack.project.name, stack.name, emulated=self.emulated
         )
         run_ended = RunEnded(run_started, RunRecord(), self.evaluator)
         callbacks.on_event(run_started)
-        listeners: list[Listener] = [run_ended.record, callbacks.on_event, *self.log]
+        listeners: list[Listener] = [run_ended.record, callbacks.on_event, *self.event_log]
         events = EventBus([*listeners, logger] if logger else listeners, self.selected.debug)
         deployment = Deployment(subject, options, events)
 
