@@ -223,6 +223,12 @@ def _fill_template(template: str, variables: Mapping[str, str]) -> str:
         return ""
 
 
+GIT: Final = ("git", "-c", "safe.bareRepository=explicit")
+"""The first arguments of each git command in a folder that a change may have written.
+
+A change can hold the files of a bare repository, with other branches and commands to run. git would
+find it before the repository around it, and now fails.
+"""
 _TIMEOUT: Final = 10.0
 """How many seconds a git command may take: the history is not worth more."""
 
@@ -296,7 +302,7 @@ def _run_git(folder: Path, *arguments: str) -> str | None:
     """Run git and return the output; None if git fails, is missing or times out."""
     try:
         completed = subprocess.run(  # noqa: S603 - fixed arguments
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - whichever git the user has
+            [*GIT, "-C", str(folder), *arguments],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             check=False,

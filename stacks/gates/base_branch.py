@@ -23,7 +23,7 @@ from gpuform.providers.context import get_run_context
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import GateLevel
 from gpuform.stacks import pricing
-from gpuform.stacks.engine.ci_job import prefer_branch
+from gpuform.stacks.engine.ci_job import GIT, prefer_branch
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.gates.file import (
     FILE,
@@ -371,7 +371,7 @@ def _run_git(folder: Path, revision: str, *arguments: str) -> bytes:
     try:
         done = subprocess.run(  # noqa: S603 - fixed arguments; the revision stands after its flags
             # A ref below refs/replace/ would put another commit in place of that of the revision.
-            ["git", "--no-replace-objects", "-C", str(folder), *arguments],  # noqa: S607 - of PATH
+            [*GIT, "--no-replace-objects", "-C", str(folder), *arguments],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             check=False,

@@ -16,7 +16,7 @@ from gpuform.schemas.checking import suggest_name
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.values import find_reachable, sort_by_dependencies
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
-from gpuform.stacks.engine.ci_job import prefer_branch
+from gpuform.stacks.engine.ci_job import GIT, prefer_branch
 from gpuform.stacks.engine.store import Backend, strip_credentials
 from gpuform.stacks.gates.file import check_gates, check_stacks_gates
 from gpuform.stacks.multi_stack.reading import (
@@ -440,7 +440,7 @@ def _run_git(folder: Path, *arguments: str) -> str:
     """Return the output of a git command in `folder`. Raises MultiStackError."""
     try:
         result = subprocess.run(  # noqa: S603 - revisions are checked, and no shell is between
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the person's own git
+            [*GIT, "-C", str(folder), *arguments],
             capture_output=True,
             check=False,
         )

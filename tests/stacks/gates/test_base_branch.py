@@ -1,8 +1,13 @@
 """Gates of a git revision: no move, renaming or removal of files by a change hides them."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from gpuform.schemas.errors import EngineError
+from gpuform.stacks.engine.ci_job import read_commit
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.gates.base_branch import open_project_gates, open_stacks_gates
 
@@ -166,6 +171,31 @@ def test_no_tag_or_replaced_object_stands_for_the_base_branch(tmp_path: Path) ->
     git("replace", base_commit, "HEAD")
     with open_project_gates(find_project(project), "origin/main") as base:
         assert base.weakened == ("gate careful: is removed",)
+
+
+def test_a_repository_among_the_files_of_a_change_does_not_stand_for_that_of_the_base(
+    tmp_path: Path,
+) -> None:
+    """git finds a bare repository, which a branch can hold, before the one around it."""
+    repository = tmp_path / "repository"
+    project = write_project(repository, "network", "network", "careful")
+    commit(repository)
+    hostile = tmp_path / "hostile"
+    write_project(hostile, ".", "network")
+    commit(hostile)
+    for name in ("HEAD", "objects", "refs"):
+        source = hostile / ".git" / name
+        copy = shutil.copytree if source.is_dir() else shutil.copyfile
+        copy(source, project / name)
+    (project / "config").write_text("[core]\nbare = false\nworktree = .\n")
+
+    with pytest.raises(EngineError, match="cannot use bare repository"):  # noqa: SIM117
+        with open_project_gates(find_project(project), "HEAD"):
+            pass
+    assert not read_commit(project)
+    (project / "HEAD").unlink()
+    with open_project_gates(find_project(project), "HEAD") as base:
+        assert [gate.name for gate in base.gates] == ["careful"]
 
 
 def test_without_a_revision_the_gates_are_those_of_the_file(tmp_path: Path) -> None:
