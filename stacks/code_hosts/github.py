@@ -36,10 +36,16 @@ class GitHubHead(CodeHostModel):
     sha: str
 
 
+class GitHubBase(CodeHostModel):
+    ref: str
+
+
 class GitHubPull(CodeHostModel):
     number: int
     head: GitHubHead
+    base: GitHubBase | None = None
     merged_at: str | None = None
+    merge_commit_sha: str | None = None
 
 
 class GitHubRun(CodeHostModel):
@@ -169,20 +175,29 @@ class GitHub(CommentApi[GitHubComment]):
     def _get_head(self, commit: str) -> tuple[int, str]:
         """Return the number and the last commit of the pull request.
 
-        Without a number, it is the merged pull request with `commit`. Raises GpuformError if there
-        is none.
+        Without a number, it is the pull request that brought `commit` to the branch of the job.
+        Raises GpuformError if there is none.
         """
         if (number := self.target.pull_request) is not None:
             return number, self.fetch_head()
         pulls = self.client.iterate_items(GitHubPull, f"{self._repository}/commits/{commit}/pulls")
-        # An open pull request may have the commit, too.
-        merged = [pull for pull in pulls if pull.merged_at]
+        # An open pull request may have the commit, too, and so may one into a branch that nobody
+        # protects.
+        branch = self.target.branch
+        merged = [
+            pull
+            for pull in pulls
+            if pull.merged_at
+            and (not branch or (pull.base is not None and pull.base.ref == branch))
+        ]
         if not merged:
             raise GpuformError(
                 f"GitHub: no merged pull request has commit {commit}: there is no reviewed plan",
                 hint="bring changes to this branch by pull requests",
             )
-        return merged[0].number, merged[0].head.sha
+        # Those of branches that began after the commit have it as well, and were merged later.
+        first = min(merged, key=lambda pull: (pull.merge_commit_sha != commit, pull.merged_at))
+        return first.number, first.head.sha
 
 
 def _unpack_plan(archive_bytes: bytes, artifact_name: str, file_name: str) -> bytes:

@@ -29,6 +29,10 @@ class GitLabMergeRequest(CodeHostModel):
     iid: int
     state: str
     sha: str = ""
+    target_branch: str = ""
+    merged_at: str | None = None
+    merge_commit_sha: str | None = None
+    squash_commit_sha: str | None = None
 
 
 class GitLabPipeline(CodeHostModel):
@@ -179,17 +183,29 @@ class GitLab(CommentApi[GitLabNote]):
         return f"{self._project}/merge_requests/{self.target.pull_request}"
 
     def _find_merged_request(self, commit: str) -> int:
-        """Return the number of the first merged merge request with the commit.
+        """Return the number of the merge request that brought the commit to the job's branch.
 
         Raises:
             GpuformError: no merged merge request has the commit.
         """
         path = f"{self._project}/repository/commits/{commit}/merge_requests"
         requests = self.client.iterate_items(GitLabMergeRequest, path)
-        merged = [request for request in requests if request.state == "merged"]
+        branch = self.target.branch
+        # One into a branch that nobody protects may have the commit, too.
+        merged = [
+            request
+            for request in requests
+            if request.state == "merged" and (not branch or request.target_branch == branch)
+        ]
         if not merged:
             raise GpuformError(
                 f"GitLab: no merged merge request has commit {commit}: there is no reviewed plan",
                 hint="bring changes to this branch by merge requests",
             )
-        return merged[0].iid
+
+        def get_order(request: GitLabMergeRequest) -> tuple[bool, str]:
+            # Those of branches that began after the commit have it as well, and were merged later.
+            commits = (request.merge_commit_sha, request.squash_commit_sha, request.sha)
+            return commit not in commits, request.merged_at or ""
+
+        return min(merged, key=get_order).iid

@@ -117,6 +117,7 @@ TOKEN_HINTS: Final[Mapping[CodeHostName, str]] = {
     "it in a secured variable of the repository",
 }
 MERGE_QUEUE_REF: Final = re.compile(r"refs/heads/gh-readonly-queue/.+/pr-(\d+)-[0-9a-f]+")
+_BRANCH_PREFIX: Final = "refs/heads/"
 PULL_REQUEST_REF: Final = re.compile(r"refs/pull/(\d+)/")
 
 
@@ -130,6 +131,7 @@ class ReviewTarget:
         pull_request: number of the pull request, or None.
         commit: last commit of the pull request.
         run_url: page of the running CI job.
+        branch: the branch of a job that belongs to no pull request.
     """
 
     code_host: CodeHostName
@@ -138,6 +140,7 @@ class ReviewTarget:
     pull_request: int | None
     commit: str = ""
     run_url: str = ""
+    branch: str = ""
 
 
 def find_review_target(flags: ReviewFlags, environ: Mapping[str, str]) -> ReviewTarget:
@@ -176,6 +179,7 @@ def find_review_target(flags: ReviewFlags, environ: Mapping[str, str]) -> Review
         pull_request=detected.pull_request if flags.pull_request is None else flags.pull_request,
         commit=detected.commit,
         run_url=detected.run_url,
+        branch=detected.branch,
     )
 
 
@@ -229,6 +233,7 @@ def _read_github_variables(environ: Mapping[str, str]) -> ReviewTarget:
     ref = environ.get("GITHUB_REF", "")
     matched_ref = PULL_REQUEST_REF.match(ref) or MERGE_QUEUE_REF.fullmatch(ref)
     number = pull_request.get("number") if isinstance(pull_request, dict) else None
+    is_branch = ref.startswith(_BRANCH_PREFIX) and matched_ref is None
     run_id = environ.get("GITHUB_RUN_ID", "")
     server = environ.get("GITHUB_SERVER_URL") or "https://github.com"
     return ReviewTarget(
@@ -242,6 +247,7 @@ def _read_github_variables(environ: Mapping[str, str]) -> ReviewTarget:
         else None,
         commit=head_commit or environ.get("GITHUB_SHA", ""),
         run_url=f"{server}/{repository}/actions/runs/{run_id}" if run_id else "",
+        branch=ref.removeprefix(_BRANCH_PREFIX) if is_branch else "",
     )
 
 
@@ -269,6 +275,7 @@ def _read_gitlab_variables(environ: Mapping[str, str]) -> ReviewTarget:
         commit=environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA")
         or environ.get("CI_COMMIT_SHA", ""),
         run_url=environ.get("CI_JOB_URL", ""),
+        branch=environ.get("CI_COMMIT_BRANCH", ""),
     )
 
 

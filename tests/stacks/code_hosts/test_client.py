@@ -2,6 +2,7 @@
 
 import logging
 import traceback
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
@@ -241,3 +242,29 @@ def test_azure_devops_gets_each_kind_of_token_as_it_expects(token: str, authoriz
 )
 def test_bitbucket_gets_each_kind_of_token_as_it_expects(token: str, authorization: str) -> None:
     assert Bitbucket.create_headers(token)["Authorization"] == authorization
+
+
+@pytest.mark.parametrize("branch", ["main", ""])
+@pytest.mark.parametrize("names_merge_commits", [True, False])
+@pytest.mark.parametrize("name", ["github", "gitlab"])
+def test_the_plan_is_of_the_request_that_brought_the_commit_to_the_branch_of_the_job(
+    server: Server, clients: Any, name: str, *, names_merge_commits: bool, branch: str
+) -> None:
+    """Others have the commit, too: one merged into a branch of anybody's, and a later one."""
+    if not branch and not names_merge_commits:
+        pytest.skip("nothing tells the requests apart")
+    commit, head = "c" * 40, "a" * 40
+    server.merged[commit] = head
+    server.names_merge_commits = names_merge_commits
+    server.add_artifact(f"gpuform-plan-{head}", head, b"reviewed")
+    job = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"of 12"}}
+    server.pipelines = [{"id": 1, "jobs": [job]}]
+    code_host = clients[name](server, None)
+    code_host.target = replace(code_host.target, branch=branch)
+    with code_host.client:
+        plan = code_host.fetch_reviewed_plan(commit, "plan.json")
+        assert plan == (b"reviewed" if name == "github" else b"of 12")
+        assert name == "github" or any("/12/pipelines" in line for line in server.log)
+        code_host.target = replace(code_host.target, branch="release")
+        with pytest.raises(GpuformError, match=f"request has commit {commit}"):
+            code_host.fetch_reviewed_plan(commit, "plan.json")

@@ -22,6 +22,7 @@ from support.servers.other_code_hosts import find_comment as _find_comment
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 TOKEN = "ghs_thetokenofthetests"
+LONG_AGO, LATER = "2026-11-20T00:00:00Z", "2026-11-22T00:00:00Z"
 ME = {"login": "github-actions[bot]", "type": "Bot", "id": 1}
 SOMEBODY = {"login": "somebody", "type": "User", "id": 2}
 
@@ -64,6 +65,8 @@ class FakeCodeHost:
     head: str = "0" * 40
     merged: dict[str, str] = field(default_factory=dict)
     """Commit on the default branch -> last commit of the pull request by which it came."""
+    names_merge_commits: bool = True
+    """False is a merge without a commit of its own, as that of a fast-forward."""
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     pipelines: list[dict[str, Any]] = field(default_factory=list)
     """GitLab's pipelines: id, jobs, bridges, and whether it is a child pipeline."""
@@ -252,13 +255,21 @@ def _add_github_routes(  # noqa: C901, PLR0915 - a function for each route
     @app.get("/repos/o/r/commits/<sha>/pulls")
     def pulls(sha: str) -> Any:
         head = code_host.merged.get(sha)
-        still_open = {"number": 99, "merged_at": None, "head": {"sha": "f" * 40}}
+        into_main, into_another = {"base": {"ref": "main"}}, {"base": {"ref": "unprotected"}}
+        still_open = {"number": 99, "merged_at": None, "head": {"sha": "f" * 40}, **into_main}
+        # Pull requests of branches that have the commit, too.
+        others = [
+            {"number": 98, "merged_at": LONG_AGO, "head": {"sha": "e" * 40}, **into_another},
+            {"number": 97, "merged_at": LATER, "head": {"sha": "d" * 40}, **into_main},
+        ]
         merged = {
             "number": code_host.number,
             "merged_at": "2026-11-21T00:00:00Z",
             "head": {"sha": head},
+            **into_main,
+            **({"merge_commit_sha": sha} if code_host.names_merge_commits else {}),
         }
-        return list_page([still_open, merged] if head else [still_open])
+        return list_page([still_open, *others, merged] if head else [still_open])
 
     @app.get("/repos/o/r/actions/artifacts")
     def artifacts() -> Any:
@@ -278,7 +289,7 @@ def _add_github_routes(  # noqa: C901, PLR0915 - a function for each route
         return _find_comment(code_host.artifacts, artifact)["packed"]
 
 
-def _add_gitlab_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C901 - as above
+def _add_gitlab_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C901, PLR0915 - as above
     root = "/api/v4/projects/7"
 
     def list_page(items: list[Any]) -> Any:
@@ -340,12 +351,16 @@ def _add_gitlab_routes(app: Flask, code_host: FakeCodeHost) -> None:  # noqa: C9
 
     @app.get(f"{root}/repository/commits/<sha>/merge_requests")
     def merge_requests(sha: str) -> Any:
-        listed_requests = [{"iid": 99, "state": "opened"}]
-        return list_page(
-            [*listed_requests, {"iid": code_host.number, "state": "merged"}]
-            if sha in code_host.merged
-            else listed_requests
-        )
+        still_open = {"iid": 99, "state": "opened", "target_branch": "main"}
+        merged = {"state": "merged", "target_branch": "main"}
+        others = [
+            {**merged, "iid": 98, "merged_at": LONG_AGO, "target_branch": "unprotected"},
+            {**merged, "iid": 97, "merged_at": LATER},
+        ]
+        own = {**merged, "iid": code_host.number, "merged_at": "2026-11-21T00:00:00.000Z"}
+        if code_host.names_merge_commits:
+            own["merge_commit_sha"] = sha
+        return list_page([still_open, *others, own] if sha in code_host.merged else [still_open])
 
     @app.get(f"{root}/merge_requests/<int:number>/pipelines")
     def pipelines(number: int) -> Any:
