@@ -280,7 +280,8 @@ def reject_workflows_of_one_stack(
         names = ", ".join(file.relative_to(root).as_posix() for file in files)
         raise MultiStackError(
             f"the workflows of one stack plan and apply the same stacks: {names}",
-            hint="remove these files with `git rm`, and run the command again with --force",
+            hint="remove these files with `git rm`, and run the command again; `gpuform new ci "
+            "--all` with --force",
         )
 
 
@@ -292,10 +293,12 @@ def render_stacks_workflows(repository: Repository, settings: WorkflowSettings) 
         settings: the code host, the branch and the clouds; its stack is not used.
 
     Raises:
-        MultiStackError: the stacks cannot be read or grouped by environments.
+        MultiStackError: the stacks cannot be read or grouped by environments, or the repository has
+            workflows of one of them.
         EngineError: a name has characters that YAML would misread.
     """
     order = read_stacks(repository.project, get_run_context().environ)
+    reject_workflows_of_one_stack(repository, settings.code_host, order)
     environments = group_by_environment(order)
     prefix = "" if repository.directory == "." else f"{repository.directory}/"
     stacks = [stack for environment in environments for stack in environment.stacks]

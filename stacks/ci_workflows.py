@@ -16,6 +16,7 @@ from gpuform.stacks.ci_identities import (
     list_roles,
     render_identities,
 )
+from gpuform.stacks.ci_requirements import UPGRADE_COMMAND
 from gpuform.stacks.code_hosts.review_target import CodeHostName
 from gpuform.stacks.engine.ci_job import require_workflow_text
 
@@ -170,7 +171,7 @@ def choose_label(repository: Repository, settings: WorkflowSettings, project: st
     if f"'{project}/{stack}'" in texts[""]:
         raise EngineError(
             f"{main_file}: the workflows of all stacks already apply {project}/{stack}",
-            hint="write them again: gpuform new ci --all --force",
+            hint=f"to keep them up to date: {UPGRADE_COMMAND}",
         )
     own = [
         label
@@ -226,8 +227,8 @@ def describe_outdated_workflows(folder: Path, old_name: str, stack: str) -> list
         )
     if of_all_stacks:
         sentences.append(
-            f"These workflows still have the name {old_name}: {', '.join(of_all_stacks)}. Write "
-            "them again: `gpuform new ci --all --force`, with your flags."
+            f"These workflows still have the name {old_name}: {', '.join(of_all_stacks)}. Change "
+            f"them: `{UPGRADE_COMMAND}`."
         )
     return sentences
 
@@ -449,7 +450,7 @@ def list_rule_items(code_host: CodeHostName, branch: str, label: str = "") -> li
         + (f"require the check {check}" if is_github else "pipelines must succeed")
         + f", up-to-date branches or a merge {'queue' if is_github else 'train'}, and an approval "
         "of code owners",
-        "CODEOWNERS: owners of workflows, gates, prices, policies, requirements and CODEOWNERS",
+        "CODEOWNERS: owners of workflows, gates, prices, policies, requirements, wheels and itself",
         "check the files: gpuform doctor --ci",
     ]
 

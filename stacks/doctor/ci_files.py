@@ -16,6 +16,7 @@ from gpuform.stacks.ci_requirements import (
     LOCK_FILE,
     REQUIREMENTS_FILE,
     UPGRADE_COMMAND,
+    WHEEL_FOLDER,
     find_unlocked,
 )
 from gpuform.stacks.ci_upgrade import CiRecord, get_version
@@ -27,7 +28,7 @@ from gpuform.stacks.ci_workflows import (
 from gpuform.stacks.doctor.code_owners import find_unowned, get_owners_path
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.gates.file import STACKS_FILE
-from gpuform.stacks.multi_stack.reading import read_workspace
+from gpuform.stacks.multi_stack.reading import WorkspaceStack, read_workspace
 
 _AREA: Final = "ci"
 # YAML doubles the quotes of `secrets['NAME']` in a text that it quotes.
@@ -86,10 +87,14 @@ def examine_ci_files(folder: Path) -> Iterator[Finding]:
     folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
     for candidate in folders:
         yield from _examine_versions(candidate)
-    yield from _examine_stacks(folders, [*github, gitlab, *included])
+    stacks = _read_applied_stacks(folders, [*github, gitlab, *included])
+    yield from _examine_stacks(stacks, [*github, gitlab, *included])
     for message, is_problem in find_identity_problems(root):
         level = Level.PROBLEM if is_problem else Level.WARNING
         yield Finding(_AREA, level, message, "edit the file, and the role at the cloud")
+    # The jobs install the requirements of each project.
+    projects = [stack.project.directory.resolve() for stack in stacks.values()]
+    folders = list(dict.fromkeys([*folders, *sorted(projects)]))
     yield from _examine_owners(root, folders, [*github, gitlab, *included])
 
 
@@ -282,8 +287,10 @@ def _iterate_commands(script: object) -> Iterator[str]:
             yield from _iterate_commands(part)
 
 
-def _examine_stacks(folders: Sequence[Path], files: Sequence[Path]) -> Iterator[Finding]:
-    """Yield a finding for the stacks applied by no job of `gpuform new ci --all`.
+def _read_applied_stacks(
+    folders: Sequence[Path], files: Sequence[Path]
+) -> Mapping[str, WorkspaceStack]:
+    """Return the stacks of the workflows of `gpuform new ci --all`; none without such workflows.
 
     The workflows are those of the nearest stacks.yaml in `folders`, or else of the nearest folder
     with a record of such workflows.
@@ -291,22 +298,29 @@ def _examine_stacks(folders: Sequence[Path], files: Sequence[Path]) -> Iterator[
     Raises:
         EngineError: stacks.yaml, a record, or a project cannot be read.
     """
-    # On GitLab one file chooses the stacks, and another one applies them.
-    workflows_yaml = "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
-    if "gpuform up --all " not in workflows_yaml:
-        return
+    if "gpuform up --all " not in _read_all(files):
+        return {}
     roots = [
         candidate
         for candidate in folders
         if (candidate / STACKS_FILE).is_file()
         or any(workflow_set.settings.every_stack for workflow_set in CiRecord.load(candidate).sets)
     ]
-    names = read_workspace(roots[0], {}).stacks if roots else ()
+    return read_workspace(roots[0], {}).stacks if roots else {}
+
+
+def _read_all(files: Iterable[Path]) -> str:
+    """Return the texts of workflows: on GitLab one chooses stacks, and another applies them."""
+    return "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
+
+
+def _examine_stacks(names: Iterable[str], files: Sequence[Path]) -> Iterator[Finding]:
+    """Yield a finding for the stacks in `names` applied by no job of `files`."""
+    workflows_yaml = _read_all(files)
     missing = [name for name in names if f"--filter '{name}'" not in workflows_yaml]
     if missing:
         problem = f"no job applies {', '.join(missing)}: reviewed changes would not be applied"
-        remedy = "write the workflows again: `gpuform new ci --all --force`"
-        yield Finding(_AREA, Level.PROBLEM, problem, remedy)
+        yield Finding(_AREA, Level.PROBLEM, problem, f"add it: `{UPGRADE_COMMAND}`")
 
 
 def _examine_versions(folder: Path) -> Iterator[Finding]:
@@ -327,6 +341,8 @@ def _examine_owners(
     """Yield whether CODEOWNERS has owners for the files which decide about rights and gates."""
     is_gitlab = (root / ".gitlab-ci.yml").is_file()
     files = [file for file in workflows if file.is_file()]
+    # A wheel shows no lines in a review, and runs with all keys.
+    files += [wheel for folder in folders for wheel in sorted(folder.glob(f"{WHEEL_FOLDER}/*.whl"))]
     for name in ("gates.yaml", REQUIREMENTS_FILE, LOCK_FILE, STACKS_FILE):
         existing = [folder / name for folder in folders if (folder / name).is_file()]
         # Gates and requirements may come later.

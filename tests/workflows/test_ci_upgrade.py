@@ -231,10 +231,14 @@ def test_without_a_record_an_upgrade_is_refused(root: Path, invoke: Invoke) -> N
     assert "gpuform new ci --force" in ended.output
 
 
-def test_a_second_run_names_the_upgrade(written: Path, invoke: Invoke) -> None:
+def test_a_second_run_names_the_upgrade_and_a_missing_stack(written: Path, invoke: Invoke) -> None:
+    missing = "warning: Pulumi.dev.yaml is missing: create the stack with `gpuform stack init dev`"
+    assert missing in invoke("--forge", "github", "--stack", "dev").output
+    (written / "infra/Pulumi.dev.yaml").touch()
     ended = invoke("--forge", "github", "--stack", "dev")
     assert ended.exit_code == 1
     assert "--force replaces them; `gpuform new ci --upgrade` keeps your edits" in ended.output
+    assert "is missing" not in ended.output
 
 
 def test_doctor_finds_workflows_of_another_version_and_packages_without_a_lock(

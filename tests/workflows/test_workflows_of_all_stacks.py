@@ -24,7 +24,7 @@ from gpuform.stacks.ci_stacks import (
     reject_workflows_of_one_stack,
     render_stacks_workflows,
 )
-from gpuform.stacks.ci_upgrade import CiRecord, WorkflowSet, get_version
+from gpuform.stacks.ci_upgrade import CiRecord, WorkflowSet, get_version, plan_upgrade
 from gpuform.stacks.ci_workflows import (
     READING_ENVIRONMENTS,
     WRITING_NAMES,
@@ -358,6 +358,33 @@ def test_on_gitlab_only_variables_of_plans_may_be_unprotected(root: Path) -> Non
     ]
 
 
+def test_an_upgrade_adds_the_jobs_of_new_stacks_and_keeps_edits(root: Path) -> None:
+    path = ".github/workflows/gpuform.yml"
+    repository = Repository(root, root / "infra")
+    settings = WorkflowSettings("github", "prod", "main", Clouds(), every_stack=True)
+    written = render_stacks_workflows(repository, settings)
+    write_files(root, written, force=False)
+    CiRecord().add(WorkflowSet(get_version(), settings, written)).save(root / "infra")
+    edited = written[path].replace("timeout-minutes: 10\n", "timeout-minutes: 17\n")
+    (root / path).write_text(edited)
+    stacks_file = root / "infra/stacks.yaml"
+    stacks_file.write_text(stacks_file.read_text().replace("stacks:", NEW_STACK, 1))
+
+    upgrade = plan_upgrade(repository, {}, vendor=True)
+
+    [workflow] = [file for file in upgrade.files if file.path == path]
+    assert (workflow.outcome, workflow.conflicts) == ("merged with your edits", ())
+    text = workflow.text or ""
+    assert text.count("timeout-minutes: 17\n") == edited.count("timeout-minutes: 17\n") > 0
+    assert "--filter 'network/new'" in text
+    assert "\n  apply-new:\n" in text
+
+    # The workflows of the new stack alone would apply it as well.
+    write_files(root, render_one(root, "github", "network", "new"), force=False)
+    with pytest.raises(MultiStackError, match="plan and apply the same stacks"):
+        plan_upgrade(repository, {}, vendor=True)
+
+
 @pytest.mark.parametrize("host", WORKFLOW_HOSTS)
 @pytest.mark.parametrize("runners", [None, 8])
 def test_doctor_finds_no_problem_in_the_written_files(
@@ -380,7 +407,12 @@ def test_doctor_finds_no_problem_in_the_written_files(
     assert problem.startswith("no job applies network/late: ")
     stacks_file.write_text(STACKS)
     (root / "CODEOWNERS").write_text("gates.yaml @team\n")
-    assert "stacks.yaml" in [*examine_ci_files(root / "infra")][-1].text
+    deciding = ("infra/wheels/gpuform-1.whl", "infra/network/requirements.txt")
+    for path in deciding:
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).touch()
+    unowned = [*examine_ci_files(root / "infra")][-1].text
+    assert all(path in unowned for path in ("infra/stacks.yaml", *deciding))
 
 
 @pytest.mark.parametrize(
@@ -740,12 +772,12 @@ def test_workflows_with_the_old_name_of_a_stack_are_named(root: Path, host: Code
     assert "`gpuform new ci --stack live`" in sentence
     assert describe_outdated_workflows(folder, "network/dev", "live") == []
     assert describe_outdated_workflows(root / "infra/cluster", "cluster/prod", "live") == []
-    write_files(root, render(root, host), force=True)
-    for path in set(paths) - render(root, host).keys():
+    for path in paths:
         (root / path).unlink()
+    write_files(root, render(root, host), force=True)
     [sentence] = describe_outdated_workflows(folder, "network/prod", "live")
     assert "name network/prod: " in sentence
-    assert "`gpuform new ci --all --force`" in sentence
+    assert "`gpuform new ci --upgrade`" in sentence
 
 
 @pytest.mark.parametrize("host", WORKFLOW_HOSTS)

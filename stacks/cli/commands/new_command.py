@@ -121,8 +121,9 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     pull request, a check before the merge, apply of the reviewed plan, scheduled drift and orphans.
     The jobs install the gpuform that wrote them: from your package index with hashes, or from a
     wheel in the project. They sign in to the cloud of the state and of its secrets without a stored
-    key. Run it with --upgrade after an upgrade of gpuform: it keeps your edits. With --all one set
-    of workflows plans and applies all stacks of stacks.yaml.
+    key. They are for the stack prod, or for --stack. With --all one set of workflows plans and
+    applies all stacks of stacks.yaml. Run the command with --upgrade after an upgrade of gpuform:
+    it keeps your edits.
 
     The folder must be empty except for hidden files, unless --force is given. The new project runs
     on the emulator without changes; `pulumi up` works in it, too.
@@ -277,6 +278,12 @@ def _build_stack_scope(
     repository = Repository.find(directory)
     forge = options.forge or _find_code_host(repository.root)
     project = find_project(repository.project)
+    settings_file = project.get_settings_path(options.stack)
+    if not settings_file.exists():
+        session.screen.warn(
+            f"warning: {settings_file.name} is missing: create the stack with `gpuform stack init "
+            f"{options.stack}`, or choose another one with --stack"
+        )
     backend = options.backend or get_backend_url(session.environ, project)
     provider = StackSettings.load(project, options.stack).secrets_provider
     clouds = Clouds.from_urls((backend, provider))
@@ -288,16 +295,11 @@ def _build_stack_scope(
 def _build_workspace_scope(
     session: Session, directory: Path, options: WorkflowOptions
 ) -> _WorkflowScope:
-    """Return the settings of workflows for all stacks of the workspace around a folder.
-
-    Raises:
-        MultiStackError: the repository has workflows of one of the stacks.
-    """
+    """Return the settings of workflows for all stacks of the workspace around a folder."""
     from gpuform.stacks.ci_stacks import (  # noqa: PLC0415 - topologies, for --all alone
         group_by_environment,
         list_stacks_checklist,
         read_stacks,
-        reject_workflows_of_one_stack,
     )
 
     order = read_stacks(directory, session.environ)
@@ -309,7 +311,6 @@ def _build_workspace_scope(
         StackSettings.load(stack.project, stack.stack).secrets_provider for stack in stacks
     ]
     forge = options.forge or _find_code_host(repository.root)
-    reject_workflows_of_one_stack(repository, forge, order)
     clouds = Clouds.from_urls((*backends, *providers))
     settings = WorkflowSettings(
         forge, options.stack, options.branch, clouds, options.rehearse, every_stack=True
@@ -361,6 +362,13 @@ def upgrade_ci_workflows(session: Session, directory: Path, *, vendor: bool | No
         session.screen.print(f"  {file.path}: {file.outcome}")
     for path in others:
         session.screen.print(f"  {path.relative_to(repository.root)}: written")
+    for workflow_set in upgrade.record.sets:
+        # Stacks may have come, with environments that nobody has created yet.
+        if workflow_set.settings.every_stack:
+            next_steps = _NEXT_STEPS[workflow_set.settings.code_host]
+            session.screen.print(
+                f"The first lines of {next(iter(workflow_set.files))} list {next_steps}."
+            )
     upgrade.reject_conflicts()
 
 
