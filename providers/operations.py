@@ -49,11 +49,6 @@ class Observed(Generic[Out]):
     outputs: Out
 
 
-def _get_no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
-    """Return None: settings without a stack have no configuration."""
-    return None
-
-
 @dataclass(frozen=True)
 class Settings:
     """The source of credentials and addresses: the environment, then the stack's configuration.
@@ -63,7 +58,7 @@ class Settings:
     platforms with an address for each region.
     """
 
-    config: Callable[[str], str | None] = _get_no_config
+    config: Callable[[str], str | None] = lambda _key: None  # without a stack
     environ: Mapping[str, str] = field(
         default_factory=lambda: get_run_context().environ, repr=False
     )

@@ -79,31 +79,13 @@ class KubernetesClient:
         """
         return self._request("GET", path)
 
-    def list_objects(self, path: str, **params: str) -> "tuple[KubernetesObject, ...]":
-        """Return every object of the list at `path`, from all pages.
-
-        Each object has a `metadata.name`, and no two have the same namespace and name.
-
-        Raises:
-            ForeignAnswer: the answer is no list of this kind, or stays incomplete.
-        """
-        return self._read_list(path, params, Retry.SAFE)
-
-    def list_objects_once(self, path: str) -> "tuple[KubernetesObject, ...]":
-        """Return every object of the list at `path`; a failed request is not sent again.
-
-        Raises:
-            ForeignAnswer: the answer is no list of this kind, or stays incomplete.
-        """
-        return self._read_list(path, {}, Retry.NEVER)
-
-    def _read_list(
-        self, path: str, params: Mapping[str, str], retry: Retry
+    def list_objects(
+        self, path: str, *, retry: Retry = Retry.SAFE, **params: str
     ) -> "tuple[KubernetesObject, ...]":
         """Return every object of the list at `path`, from all pages.
 
-        A list whose pages do not fit together, or whose continue token expires, is read three times
-        at most.
+        Each object has a `metadata.name`, and no two have the same namespace and name. A list whose
+        pages do not fit together, or whose continue token expires, is read three times at most.
 
         Raises:
             ForeignAnswer: the answer is no list of this kind, or stays incomplete.

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final
 from gpuform.providers.context import get_current_context
 from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOutcome
-from gpuform.providers.http import build_path
+from gpuform.providers.http import Retry, build_path
 from gpuform.providers.kubernetes.client import (
     KubernetesClient,
     KubernetesObject,
@@ -59,7 +59,10 @@ class KubernetesNodeState:
 def list_node_states(client: KubernetesClient) -> dict[str, KubernetesNodeState]:
     """Return the state of every node by name, in one request without a retry."""
     # Sent once: commands that only look must not wait for a cluster that does not answer.
-    nodes, now = client.list_objects_once(NODES_PATH), get_current_context().clock.now()
+    nodes, now = (
+        client.list_objects(NODES_PATH, retry=Retry.NEVER),
+        get_current_context().clock.now(),
+    )
     return {name: get_node_state(node, now) for node in nodes if (name := _get_node_name(node))}
 
 
@@ -96,7 +99,7 @@ class NodeSoftware:
 
 def list_node_software(client: KubernetesClient) -> dict[str, NodeSoftware]:
     """Return the software of every node by name, in one request without a retry."""
-    nodes = client.list_objects_once(NODES_PATH)
+    nodes = client.list_objects(NODES_PATH, retry=Retry.NEVER)
     return {name: _get_node_software(node) for node in nodes if (name := _get_node_name(node))}
 
 

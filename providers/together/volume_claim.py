@@ -174,7 +174,10 @@ class VolumeClaimOperations:
         claims = self._require_claims(claim_id.cluster_id)
         claim = claims.find(claim_id)
         if claim is None or _is_replaced(claim, context):
-            raise _build_gone_error(claim_id)
+            raise GpuformError(
+                f"claim {claim_id} no longer exists in the cluster",
+                hint="run `gpuform refresh`, then run the command again to recreate the claim",
+            )
         # with the uid Kubernetes refuses the patch if another claim has got the name
         metadata: dict[str, Any] = {"uid": claim.metadata.uid}
         patch: dict[str, Any] = {"metadata": metadata}
@@ -370,14 +373,6 @@ def _is_replaced(claim: Claim, context: ProviderContext) -> bool:
     """
     known_uid = context.stored_properties.get("uid")
     return known_uid is not None and known_uid != claim.metadata.uid
-
-
-def _build_gone_error(claim_id: KubernetesObjectId) -> GpuformError:
-    """Build the error about a claim missing in the cluster."""
-    return GpuformError(
-        f"claim {claim_id} no longer exists in the cluster",
-        hint="run `gpuform refresh`, then run the command again to recreate the claim",
-    )
 
 
 def _refuse_growth_unbound(claim: Claim, claim_id: KubernetesObjectId) -> None:

@@ -299,12 +299,8 @@ WaitMinutes = Annotated[
 ]
 
 
-def find_no_capacity_problems(values: Values, alternatives_text: str) -> Iterator[Problem]:
-    """Yield a problem for an empty `on_no_capacity`, and each alternative equal to the inputs.
-
-    ``alternatives_text`` says in words, for the message, which alternatives a kind of resource
-    allows.
-    """
+def find_no_capacity_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem for an empty `on_no_capacity`, and each alternative equal to the inputs."""
     search = values.get("on_no_capacity")
     if not isinstance(search, Mapping):
         return
@@ -313,7 +309,10 @@ def find_no_capacity_problems(values: Values, alternatives_text: str) -> Iterato
     for path, alternative in iterate_alternatives(values):
         # the declared region and type are tried first anyway
         if all(_is_as_declared(values, *field) for field in alternative.items()):
-            yield Problem(path, f"repeats the declared values: declare {alternatives_text}")
+            reason = (
+                "repeats the declared values: declare another region, another gpu_type, or both"
+            )
+            yield Problem(path, reason)
 
 
 def iterate_alternatives(values: Values) -> Iterator[tuple[str, Values]]:

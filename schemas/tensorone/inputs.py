@@ -290,7 +290,7 @@ def find_cluster_problems(values: Values) -> Iterator[Problem]:
         _find_image_problems(values),
         _find_port_problems(values),
         _find_snapshot_problems(values),
-        find_no_capacity_problems(values, "another region, another gpu_type, or both"),
+        find_no_capacity_problems(values),
     )
 
 

@@ -274,7 +274,7 @@ def _find_add_on_problems(values: Values) -> Iterator[Problem]:
 
 def _find_no_capacity_problems(values: Values) -> Iterator[Problem]:
     """Yield the problems of `on_no_capacity`, also between other regions and the other inputs."""
-    yield from find_no_capacity_problems(values, "another region, another gpu_type, or both")
+    yield from find_no_capacity_problems(values)
     # an alternative region must fit the other inputs as well
     for path, alternative in iterate_alternatives(values):
         yield from _find_other_region_problems(path, alternative, values)

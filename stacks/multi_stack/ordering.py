@@ -361,9 +361,12 @@ def _list_changed_stacks(order: StackOrder, base: str, head: str | None) -> list
 
     base = prefer_branch(base, list_refs)
     head = prefer_branch(head, list_refs) if head else None
-    revisions = [f"{base}...{head}"] if head else [_find_merge_base(workspace.root, base)]
+    if head:
+        revision = f"{base}...{head}"
+    else:  # later commits of `base` are no changes of the branch
+        revision = _run_git(workspace.root, "merge-base", base, "HEAD").strip()
     # `-z` and no renames: each name stands alone, and a moved file counts in both folders.
-    names = _run_git(workspace.root, "diff", "--name-only", "-z", "--no-renames", *revisions, "--")
+    names = _run_git(workspace.root, "diff", "--name-only", "-z", "--no-renames", revision, "--")
     if head is None:  # what is not committed yet counts, too
         names += _run_git(
             workspace.root, "ls-files", "--others", "--exclude-standard", "-z", "--full-name"
@@ -372,11 +375,6 @@ def _list_changed_stacks(order: StackOrder, base: str, head: str | None) -> list
     if workspace.file is not None and workspace.file.resolve() in changed:
         return list(workspace.stacks)
     return [name for name in workspace.stacks if _is_changed(name, order, changed)]
-
-
-def _find_merge_base(root: Path, base: str) -> str:
-    """Return the commit where the branch began: later commits of `base` are not its changes."""
-    return _run_git(root, "merge-base", base, "HEAD").strip()
 
 
 def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:

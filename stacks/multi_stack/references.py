@@ -190,11 +190,11 @@ class _PythonFile:
                 if isinstance(of, ast.Name)
                 else self._find_referenced_stack(of)
             )
-            output = self._find_first_text(node, "name")
+            output = self._find_name(node)
             if stack is not None and output is not None:
                 self.references.read.append((stack, output, position))
         elif name == _EXPORT:
-            output = self._find_first_text(node, "name")
+            output = self._find_name(node)
             if output is None:
                 self.references.is_complete = False
             else:
@@ -211,11 +211,11 @@ class _PythonFile:
         named = keywords.get("stack_name") or (node.args[1] if len(node.args) > 1 else None)
         if isinstance(named, ast.Constant) and named.value is None:
             named = None
-        return self._find_first_text(node, "name") if named is None else self._find_text(named)
+        return self._find_name(node) if named is None else self._find_text(named)
 
-    def _find_first_text(self, node: ast.Call, name: str) -> str | None:
+    def _find_name(self, node: ast.Call) -> str | None:
         """Return the text of the first argument or of keyword `name`, or None."""
-        keyword_values = [keyword.value for keyword in node.keywords if keyword.arg == name]
+        keyword_values = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
         values = [*node.args[:1], *keyword_values]
         return self._find_text(values[0]) if values else None
 

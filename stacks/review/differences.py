@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from gpuform.providers.platform import PROVIDER_KEY
-from gpuform.providers.values import PropertyValue, contains_unknown
+from gpuform.providers.values import contains_unknown
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
 from gpuform.schemas.resource_facts import Notice, NoticeKind
@@ -348,14 +348,9 @@ def _is_alike(old: ResourceState, new: ResourceState) -> bool:
         return False
     return all(
         # The provider's code is no input that a person declares.
-        name == PROVIDER_KEY or _can_be_equal(value, new.inputs[name])
+        name == PROVIDER_KEY or value == new.inputs[name] or contains_unknown(new.inputs[name])
         for name, value in old.inputs.items()
     )
-
-
-def _can_be_equal(old: PropertyValue, new: PropertyValue) -> bool:
-    """Return True if the values are equal, or the new one is still unknown."""
-    return old == new or contains_unknown(new)
 
 
 def _build_rename_notice(before: str, new: ResourceState) -> Notice:

@@ -365,7 +365,7 @@ class ScpInventory:
         }
         for fabric in list(self._fabrics.values()):
             # A fabric has no delete of its own: it ends with its last node.
-            if not self._has_members(fabric):
+            if not any(node.has_fabric(fabric.fabric_id, now) for node in self._nodes.values()):
                 del self._fabrics[fabric.fabric_id]
                 store.put(_FABRIC, fabric.fabric_id, fabric.model_dump_json(), gone_at=now)
 
@@ -434,7 +434,3 @@ class ScpInventory:
         """Store a new or changed fabric."""
         self._fabrics[fabric.fabric_id] = fabric
         self._store.put(_FABRIC, fabric.fabric_id, fabric.model_dump_json())
-
-    def _has_members(self, fabric: Fabric) -> bool:
-        """Return whether a node is in the fabric or is planned to join the fabric."""
-        return any(node.has_fabric(fabric.fabric_id, self.now) for node in self._nodes.values())

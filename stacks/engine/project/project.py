@@ -157,13 +157,17 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
     virtualenv = _parse_virtualenv(yaml_entries["runtime"][1], file_label, any_runtime=any_runtime)
     main = _get_text(yaml_entries, "main", file_label)
     backend = yaml_text.get_entries(_get_mapping(yaml_entries, "backend", file_label), file_label)
+    config = _get_mapping(yaml_entries, "config", file_label)
     return Project(
         name=_parse_name(yaml_entries["name"][1], file_label),
         path=path,
         main=directory / main if main else None,
         virtualenv=directory / Path(virtualenv).expanduser() if virtualenv else None,
         description=_get_text(yaml_entries, "description", file_label),
-        config=_parse_defaults(_get_mapping(yaml_entries, "config", file_label), file_label),
+        config={
+            key: _parse_default(key, node, file_label)
+            for key, (_, node) in yaml_text.get_entries(config, file_label).items()
+        },
         backend_url=_get_text(backend, "url", file_label),
         stack_config_dir=_get_text(yaml_entries, "stackConfigDir", file_label),
         always_refreshes=_parse_refresh_option(yaml_entries, file_label),
@@ -262,14 +266,6 @@ def _parse_virtualenv(runtime: Node, file_label: str, *, any_runtime: bool) -> s
         )
         raise OtherRuntime(runtime_error.message, runtime_error.hint)
     return _get_text(options, "virtualenv", file_label)
-
-
-def _parse_defaults(config: MappingNode, file_label: str) -> dict[str, ConfigDefault]:
-    """Return the default values and types of the project file's `config`, by key."""
-    return {
-        key: _parse_default(key, node, file_label)
-        for key, (_, node) in yaml_text.get_entries(config, file_label).items()
-    }
 
 
 def _parse_default(key: str, node: Node, file_label: str) -> ConfigDefault:
