@@ -17,11 +17,11 @@ from gpuform.providers.context.polling import (
 )
 from gpuform.providers.context.provider_context import (
     FOLDER,
-    GROWN_HINT,
     CallProgress,
     HostBoundary,
     ProviderContext,
     ReadsOnly,
+    build_unplanned_removal_error,
     create_hosted_context,
     describe_unexpected_error,
     get_current_context,
@@ -55,7 +55,6 @@ __all__ = [
     "CLOCK_VARIABLE",
     "EMULATOR_VARIABLE",
     "FOLDER",
-    "GROWN_HINT",
     "READS_ONLY",
     "TRANSIENT_ERRORS",
     "CallProgress",
@@ -70,6 +69,7 @@ __all__ = [
     "SystemClock",
     "adapt_to_stock_host",
     "build_capacity_error",
+    "build_unplanned_removal_error",
     "create_hosted_context",
     "create_thread_pool",
     "create_wsgi_transport",

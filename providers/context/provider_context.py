@@ -51,12 +51,6 @@ _can_repeat_create: ContextVar[Callable[[], bool]] = ContextVar(
 FOLDER: Final = Path(".gpuform", "records")
 """The folder of records in a project whose state cannot be reached, relative to the project."""
 
-GROWN_HINT: Final = (
-    "make a new plan (`gpuform preview`), which shows what would be removed now, or declare the "
-    "present size"
-)
-"""The hint of an error about an object that has more nodes or GPUs than expected."""
-
 RECORDS_ENTRY_POINTS: Final = "gpuform.records"
 """Functions `(project, stack, directory, environ) -> Records | None` that find a stack's records
 for a process of Pulumi's that works in a directory.
@@ -72,6 +66,25 @@ def create_project_intents() -> Intents:
 
 _CLOCK_OF_RUN: Final = SystemClock()
 """Stands for the clock of the run."""
+
+
+def build_unplanned_removal_error(
+    label: str, removal: RemovalCount, expectation: str, since: str
+) -> UnplannedRemoval:
+    """Return the error for the object `label`, of which a request would remove too much.
+
+    Args:
+        label: the name of the object, for the message.
+        removal: what the platform would remove now.
+        expectation: a clause that says what was planned or drained instead.
+        since: when the object has grown, in words.
+    """
+    return UnplannedRemoval(
+        f"{label}: this would remove {removal}, and {expectation}: it has grown {since}; gpuform "
+        "did not request this",
+        hint="make a new plan (`gpuform preview`), which shows what would be removed now, or "
+        "declare the present size",
+    )
 
 
 class ReadsOnly(GpuformError):
@@ -331,11 +344,11 @@ class ProviderContext:
         `label` is the name of the object for messages. Called before anything is sent.
         """
         if removal.exceeds(self.planned_removal):
-            raise UnplannedRemoval(
-                f"{label}: this would remove {removal}, and the plan removes "
-                f"{self.planned_removal}: it has grown since the plan was made; gpuform did "
-                "not request this",
-                hint=GROWN_HINT,
+            raise build_unplanned_removal_error(
+                label,
+                removal,
+                f"the plan removes {self.planned_removal}",
+                "since the plan was made",
             )
 
     def refuse_creation(self, sought: Target | None = None) -> None:

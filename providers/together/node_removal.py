@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuform.providers.context import GROWN_HINT, ProviderContext
+from gpuform.providers.context import ProviderContext, build_unplanned_removal_error
 from gpuform.providers.draining import (
     DrainOperation,
     DrainTarget,
@@ -23,7 +23,7 @@ from gpuform.providers.draining import (
     finish_drain,
     undo_drain,
 )
-from gpuform.providers.errors import GpuformError, UnplannedRemoval
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drain, Drains
@@ -38,7 +38,6 @@ from gpuform.providers.together.repairs import is_under_repair
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.policies.drain import (
     UNCHOSEN,
-    RemovedNode,
     RemovedNodes,
     SlurmInputs,
 )
@@ -116,17 +115,16 @@ class ClusterNodeRemoval:
         """
         count = self.count_removed_nodes(num_gpus)
         evictions = [(self._create_drain(), self._build_partial_eviction(count))] if count else []
-        missing_node = RemovedNode(name="", because=UNCHOSEN, gpus=get_gpus_per_node(self.cluster))
-        missing_nodes = [missing_node] * (self._count_declined_nodes(num_gpus) - count)
         if repair_eviction := self.build_repair_eviction(repaired_nodes):
             evictions.append((self.create_repair_drain(), repair_eviction))
         parts = [drain.predict_removed_nodes(eviction) for drain, eviction in evictions]
-        if not parts:
-            return RemovedNodes(nodes=tuple(missing_nodes))
         # one part with unknown jobs makes those of all nodes unknown
-        first = min(parts, key=lambda part: part.has_known_jobs)
-        nodes = [node for part in parts for node in part.nodes]
-        return first.model_copy(update={"nodes": (*nodes, *missing_nodes)})
+        first = min(parts, key=lambda part: part.has_known_jobs, default=RemovedNodes(nodes=()))
+        nodes = tuple(node for part in parts for node in part.nodes)
+        removed_nodes = first.model_copy(update={"nodes": nodes})
+        missing_count = self._count_declined_nodes(num_gpus) - count
+        gpus_per_node = get_gpus_per_node(self.cluster)
+        return removed_nodes.add_unnamed_nodes(missing_count, UNCHOSEN, gpus_per_node)
 
     def build_repair_eviction(self, node_names: Sequence[str]) -> NodeEviction:
         """Return the eviction of the existing nodes among `node_names`, for a repair."""
@@ -153,11 +151,9 @@ class ClusterNodeRemoval:
             if self.kube_config and live_workers
             else self._build_target(live_workers).predict_without_scheduler(eviction)
         )
-        missing_node = RemovedNode(name="", because=reason, gpus=get_gpus_per_node(self.cluster))
         missing_count = self._count_all_nodes() - len(live_workers)
-        return removed_nodes.model_copy(
-            update={"nodes": (*removed_nodes.nodes, *[missing_node] * missing_count)}
-        )
+        gpus_per_node = get_gpus_per_node(self.cluster)
+        return removed_nodes.add_unnamed_nodes(missing_count, reason, gpus_per_node)
 
     def _count_all_nodes(self) -> int:
         """Return how many nodes the cluster has, with those that the platform has yet to start."""
@@ -199,11 +195,11 @@ class ClusterNodeRemoval:
         """
         count = self.count_removed_nodes(num_gpus)
         if count > drained_count:
-            raise UnplannedRemoval(
-                f"{self._label}: this would remove {RemovalCount(count)}, and gpuform has drained "
-                f"{RemovalCount(drained_count)}: it has grown meanwhile; gpuform did not request "
-                "this",
-                hint=GROWN_HINT,
+            raise build_unplanned_removal_error(
+                self._label,
+                RemovalCount(count),
+                f"gpuform has drained {RemovalCount(drained_count)}",
+                "meanwhile",
             )
 
     def send_deletion(self, request: Callable[[], None]) -> None:
