@@ -62,7 +62,8 @@ FORGET_CREATE: Final = _declare(
     Effect.FORGET,
     needs="in lookups of a later run, repeated over a second propagation time: the platform's "
     "complete list, and a lookup of each id that the create returned, show neither the "
-    "requested names nor the requested ids",
+    "requested names nor the requested ids. For a create that was refused by 403 or 429: one "
+    "complete list after the propagation time does not show the name",
     without="the intent stays, nothing is created, and the run reports the names",
 )
 

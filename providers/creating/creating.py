@@ -8,7 +8,9 @@
    AdoptionQuestion.
 3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome
    search as in 1; if nothing appears, the intent stays for the next run, which searches once more.
-   After a 403, 409 or 429, which may answer a repetition of our own request, search once.
+   After a 403, 409 or 429, which may answer a repetition of our own request, search once. If a 403
+   or 429 shows nothing, the intent stays, marked as refused: the list may lag behind. A search that
+   is later than the propagation time removes it.
 4. Store the id in the intent before anybody waits. Where answers have only hints (SCP), the id
    counts when the platform shows the object under its name.
 
@@ -138,8 +140,8 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
             creating the name now.
         AdoptionQuestion: it is unknown whose object has the name.
         UnknownOutcome: nobody knows whether the object was created; the intent stays.
-        ApiError: the platform refused, and shows no new object. After a 409 the intent stays, and
-            also after a 403 or 429 if the platform did not answer the search.
+        ApiError: the platform refused, and shows no new object. After a 403, 409 or 429 the intent
+            stays.
         NothingMade: the call only searches, and nothing was created.
         NotEnoughEvidence: the deadline passed while the object of an earlier attempt could still
             appear.
@@ -160,6 +162,10 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
             return object_id
     # A call that may only search ends here: nothing was found.
     context.refuse_creation(target)
+    if earlier is not None and earlier.is_refused:
+        # The refused create did nothing: this create is like one without an earlier attempt.
+        context.intents.forget(intent=earlier)
+        earlier = earlier if context.run.creates_anew else None
     first_listing: list[Sequence[Candidate]] = [creation.list_candidates()]
     ignored = {context.replaced_id, *_find_acknowledged_ids(context, earlier, first_listing[0])}
     conflicting_objects = creation.find_conflicting_objects(first_listing[0], ignored)
@@ -340,15 +346,16 @@ def _find_after_doubtful_refusal(
     Raises:
         AdoptionQuestion: an object appeared, and nothing proves that it is ours.
         ApiError: `error`, because nothing appeared or the list failed. The intent stays for the
-            next run if the list failed, and after a 409. Only if nothing appeared after a
-            documented lack of capacity, a 403 or a 429, the intent is deleted, so that the next
-            attempt may follow.
+            next run, after a 403 or a 429 as refused. Only if nothing appeared after a documented
+            lack of capacity, the intent is deleted, so that the next attempt may follow.
     """
     now, _ = context.get_platform_time(creation.clock_ahead())
     try:
         verdict = judge_candidates(context, intent, creation.list_candidates(), now)
     # Without a list nobody knows: the refusal is reported, and the intent stays.
     except (ApiError, *TRANSIENT_ERRORS):
+        if not isinstance(error, Conflict):
+            context.intents.record(replace(intent, is_refused=True))
         raise error from None
     own_object = verdict.ours
     # A 409 may be about a colleague's object of the same moment.
@@ -364,9 +371,11 @@ def _find_after_doubtful_refusal(
             intent, verdict.doubtful if own_object is None else [own_object]
         )
     # A documented lack of capacity is definite: the next attempt may follow. A wrong key and too
-    # many requests are everyday answers: they leave nothing for the next run to look for.
-    if isinstance(error, OutOfCapacity) or not isinstance(error, Conflict):
+    # many requests are everyday answers: the next run looks once more, and reports nothing.
+    if isinstance(error, OutOfCapacity):
         context.intents.forget(intent=intent)
+    elif not isinstance(error, Conflict):
+        context.intents.record(replace(intent, is_refused=True))
     raise error
 
 
@@ -465,6 +474,9 @@ def search_created(context: ProviderContext, creation: Creation, intent: Intent)
     platform's objects of the name. Stores in the intent when the first complete search has ended
     without a result.
 
+    For a refused create, the time counts from the request alone, and a call that only searches
+    looks once, because the create that follows waits.
+
     Raises:
         AdoptionQuestion: it is unknown which object is ours.
         NotEnoughEvidence: the deadline passed before the propagation time.
@@ -483,14 +495,16 @@ def search_created(context: ProviderContext, creation: Creation, intent: Intent)
                 failure = error
             if object_id is not None:
                 return object_id
+            remaining = compute_remaining_propagation_s(intent, now, creation.propagation_time_s)
             # One look may meet a replica that lags behind: it is missed for as long, by several.
-            remaining = max(
-                compute_remaining_propagation_s(intent, now, creation.propagation_time_s),
-                search_started_at + creation.propagation_time_s - now,
-            )
-            if remaining <= 0 or context.compute_remaining_seconds() == 0:
+            if not intent.is_refused:
+                time_s = search_started_at + creation.propagation_time_s - now
+                remaining = max(remaining, time_s)
+            is_single_look = intent.is_refused and context.progress.is_search_only
+            if remaining <= 0 or is_single_look or context.compute_remaining_seconds() == 0:
                 break
-            context.on_progress("looking for the object of an interrupted create")
+            create = "a refused create" if intent.is_refused else "an interrupted create"
+            context.on_progress(f"looking for the object of {create}")
             context.sleep(min(SEARCH_INTERVAL_S, remaining))
     if failure is not None:
         raise failure
@@ -576,7 +590,7 @@ def build_name_taken_error(target: Target, existing_objects: Sequence[Candidate]
 def _warn_of_renamed_attempts(context: ProviderContext, target: Target) -> None:
     """Warn of an object possibly created by an attempt under another name or region."""
     for other in context.intents.list_for_urn(context.urn) if context.urn else ():
-        if other.target != target and not other.outcome:
+        if other.target != target and not (other.outcome or other.is_refused):
             region = other.tried_region or other.region
             which = f"{other.name!r}" + (f" in {region}" if region else "")
             which += f" ({other.id})" if other.id else ""

@@ -245,8 +245,9 @@ def build_adoption_question(intent: Intent, doubtful: Sequence[Candidate]) -> Ad
     descriptions = "; ".join(_describe_candidate(candidate, intent) for candidate in doubtful)
     first = shlex.quote(doubtful[0].id)
     parts = f" ({', '.join(intent.names)})" if intent.names else ""
+    create = "a refused create" if intent.is_refused else "an interrupted create"
     return AdoptionQuestion(
-        f"an interrupted create of the {intent.kind} {intent.name!r} on {intent.platform}{parts} "
+        f"{create} of the {intent.kind} {intent.name!r} on {intent.platform}{parts} "
         f"may have created one of these, or none: {descriptions}",
         hint=f"nothing was created or adopted. To adopt one, add `--adopt {first}`; if none "
         "is yours, add `--create-anew` (with `pulumi`: GPUFORM_ADOPT=ID, "

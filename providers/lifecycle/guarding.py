@@ -264,7 +264,8 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
     others = [
         intent_item
         for intent_item in intents
-        if intent_item.target != context.progress.searched_target and not intent_item.outcome
+        if intent_item.target != context.progress.searched_target
+        and not (intent_item.outcome or intent_item.is_refused)
     ]
     if not others or context.run.creates_anew:
         return

@@ -76,6 +76,9 @@ class Intent:
         is_late: the answer came when another machine had taken over the stack, which may have
             forgotten the intent and created the object again.
         project: the project that the request named; empty if it named none.
+        is_refused: the platform refused the create by an answer that a proxy may give to a copy of
+            a request, and showed no object. A later search shows whether there is one; until then
+            no command reports the create.
     """
 
     urn: str | None
@@ -98,6 +101,7 @@ class Intent:
     missing: tuple[str, ...] = ()
     is_late: bool = False
     project: str = ""
+    is_refused: bool = False
 
     def is_stored(self, stored: Collection[str] | None) -> bool:
         """Return True if the state has all objects that this create may have made.
@@ -163,7 +167,7 @@ class Intents:
 
     def record_id(self, intent: Intent, object_id: str) -> Intent:
         """Store the object's id in an intent, and return the new intent."""
-        return self.record_answer(replace(intent, id=object_id))
+        return self.record_answer(replace(intent, id=object_id, is_refused=False))
 
     def record_answer(self, intent: Intent) -> Intent:
         """Store the platform's answer to a create in its intent, and return the intent.
@@ -239,6 +243,14 @@ class Intents:
         Several, if the object's name in the declaration has changed between attempts.
         """
         return [intent for intent in self._list_for_urn_or_unknown(urn) if intent.urn]
+
+    def was_refused(self, urn: str) -> bool:
+        """Return True if the resource has recorded creates, and the platform refused all of them.
+
+        Such a create most likely did nothing, so that no command reports it.
+        """
+        intents = self.list_for_urn(urn)
+        return bool(intents) and all(intent.is_refused for intent in intents)
 
     def forget(
         self,
@@ -430,8 +442,8 @@ def find_leftover_intents(
 ) -> list[Intent]:
     """Return the intents of creates whose objects, known or possible, are not in the state.
 
-    An intent with an outcome, which is decided, is left out. Objects that are parts of a resource
-    count as stored with the resource.
+    Intents with an outcome, which are decided, and refused creates, which most likely did nothing,
+    are left out. Objects that are parts of a resource count as stored with the resource.
 
     Args:
         intents: The recorded creates of the stack.
@@ -446,7 +458,11 @@ def find_leftover_intents(
             return to_dynamic_urn(intent.urn or "") in stored_urns
         return bool(intent.made) and stored_ids.issuperset(intent.made)
 
-    return [intent for intent in intents if not intent.outcome and not is_stored(intent)]
+    return [
+        intent
+        for intent in intents
+        if not (intent.outcome or intent.is_refused or is_stored(intent))
+    ]
 
 
 def list_owner_urns(intents: Intents, urn: str, object_id: str) -> list[str]:

@@ -188,7 +188,9 @@ def complete_project(
     known_inputs = context.stored_properties or context.existing_inputs
     if known_inputs is not None:
         project_id = known_inputs.get("project_id")
-    elif (intent := context.intents.find(context.urn, target)) is not None:
+    elif (
+        intent := context.intents.find(context.urn, target)
+    ) is not None and not intent.is_refused:
         # the object may exist already: it is looked for where the create was sent
         project_id = intent.project or None
     else:

@@ -330,7 +330,7 @@ class ExaminedStack:
             )
 
     def _list_unresolved_intents(self) -> Iterator[Intent]:
-        """Yield the intents of creates without an object in the state."""
+        """Yield the intents of creates without an object in the state, but no refused create."""
         backend, project = self.backend, self.project.name
         intents = open_intents(backend, project, self.name).list_all()
         if intents:
@@ -338,7 +338,9 @@ class ExaminedStack:
                 resource.id
                 for resource in read_sealed(backend, project, self.name).snapshot.resources
             }
-            yield from (intent for intent in intents if intent.id not in known_ids)
+            yield from (
+                intent for intent in intents if not intent.is_refused and intent.id not in known_ids
+            )
 
     def find_local_state(self) -> Iterator[Finding]:
         """Yield a warning if the state of a stack of real platforms lies in a folder.
@@ -394,9 +396,11 @@ class ExaminedStack:
                 f"{journal_path} is that run's journal",
                 "`gpuform refresh` resolves the creates of that run, and sets the journal aside",
             )
+        intents = open_intents(self.backend, self.project.name, self.name)
         pending_operations = [
             f"{operation.type} {name_of(operation.resource.urn)}"
             for operation in sealed_state.snapshot.pending_operations
+            if not intents.was_refused(operation.resource.urn)
         ]
         if pending_operations:
             yield self.build_warning(

@@ -121,7 +121,11 @@ def explain(stack: Stack, name: str, *, now: float) -> Explanation:
         cost=tuple(costs),
         runs=tuple(describe_run(run) for run in runs if run.number in numbers),
         unknown=(
-            *(describe_leftover(intent) for intent in leftovers if intent.urn in urns),
+            *(
+                describe_leftover(intent)
+                for intent in leftovers
+                if intent.urn in urns and not intent.is_refused
+            ),
             *(problem for run in runs for problem in run.problems),
             *unpriced,
         ),

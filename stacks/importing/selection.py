@@ -20,6 +20,7 @@ from gpuform.providers.catalog import (
     load_lifecycle_class,
 )
 from gpuform.providers.context import get_run_context
+from gpuform.providers.creating import Candidate, has_other_creation_time
 from gpuform.providers.errors import GpuformError, MissingCredentials, UnsupportedKind
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Intent
@@ -281,7 +282,8 @@ class Orphan:
 class OrphanReport:
     """The orphans, and how far the list is complete.
 
-    `unresolved_intents` are creates of stacks of the backend whose outcome is unknown.
+    `unresolved_intents` are creates of stacks of the backend whose outcome is unknown. A refused
+    create is one of them if one of `objects` has its name and may be its object.
     `unasked_platforms` are those without credentials, with the reason. With `failures` the report
     is incomplete.
     """
@@ -331,10 +333,6 @@ def find_orphans(search: OrphanSearch) -> OrphanReport:
     ]
     made_by = {id_: intent for intent in intents for id_ in (intent.id, *intent.ids) if id_}
     owned_ids = {id_ for _, _, id_ in owned_keys}
-    # States own all objects of a resolved create, and at least one.
-    report.unresolved_intents = [
-        intent for intent in intents if not (intent.made and set(intent.made) <= owned_ids)
-    ]
     now = get_run_context().clock.now()
     unowned = [existing for existing in existing_objects if _get_key(existing) not in owned_keys]
     for existing in _list_still_existing(unowned, search):
@@ -342,7 +340,26 @@ def find_orphans(search: OrphanSearch) -> OrphanReport:
         age_s = None if existing.created_at is None else max(0.0, now - existing.created_at)
         if age_s is None or age_s >= search.min_age_s:
             report.objects.append(Orphan(existing, age_s, made_by.get(existing.id)))
+    # States own all objects of a resolved create, and at least one.
+    report.unresolved_intents = [
+        intent
+        for intent in intents
+        if not (intent.made and set(intent.made) <= owned_ids)
+        and (not intent.is_refused or _has_possible_object(intent, report.objects))
+    ]
     return report
+
+
+def _has_possible_object(intent: Intent, orphans: Sequence[Orphan]) -> bool:
+    """Return True if a refused create may have made one of the orphans."""
+    names = intent.names or (intent.name,)
+    return any(
+        (existing.platform, existing.kind) == (intent.platform, intent.kind)
+        and existing.name in names
+        and existing.id not in intent.present_ids
+        and not has_other_creation_time(Candidate(existing.id, existing.created_at), intent)
+        for existing in (orphan.existing_object for orphan in orphans)
+    )
 
 
 def _list_platforms(search: OrphanSearch) -> list[str]:

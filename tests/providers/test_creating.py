@@ -112,7 +112,6 @@ LOST = [
 DEFINITE = [
     _build_refusal(InvalidRequest, 422),
     _build_refusal(OutOfCapacity, 409),
-    _build_refusal(RateLimited, 429),
     Unreachable("no connection"),
     MissingCredentials("no key"),
 ]
@@ -766,7 +765,72 @@ class TestAnswersToRepetitions:
         with pytest.raises(type(everyday_refusal)) as caught:
             platform.create()
         assert caught.value is everyday_refusal
-        assert (intents.list_all(), platform.call.clock.now()) == ([], began)
+        assert [intent.is_refused for intent in intents.list_all()] == [True]
+        assert platform.call.clock.now() == began
+
+    @pytest.fixture
+    def refused(self, platform: Platform, everyday_refusal: ApiError) -> Platform:
+        """Return a platform that refused a create, and has shown no object so far."""
+        platform.answer_with(everyday_refusal, takes_effect=False)
+        with pytest.raises(type(everyday_refusal)):
+            platform.create()
+        platform.answer_with(None)
+        return platform
+
+    def test_a_list_that_lags_behind_shows_the_object_of_a_refused_create(
+        self, refused: Platform, intents: Intents
+    ) -> None:
+        shown = Candidate("c1", refused.call.clock.now() + 1, reported_properties=SENT)
+
+        def listing() -> None:
+            if refused.call.clock.now() >= shown.created_at + 20:
+                refused.objects[:] = [shown]
+
+        refused.listing = listing
+        assert refused.create() == "c1"
+        assert refused.sent == 1
+        assert [(intent.id, intent.is_refused) for intent in intents.list_all()] == [("c1", False)]
+
+    @pytest.mark.parametrize("pause_s", [0.0, 20.0, 60.0, 3600.0])
+    def test_a_create_after_a_refused_one_waits_only_for_the_rest_of_the_propagation_time(
+        self, refused: Platform, reported: object, pause_s: float
+    ) -> None:
+        refused.call.clock.sleep(pause_s, refused.call.cancelled)
+        began = refused.call.clock.now()
+        assert refused.create() == "c1"
+        assert refused.sent == 2
+        assert refused.call.clock.now() - began == max(0.0, 60.0 - pause_s)
+        assert not reported.warnings  # type: ignore[attr-defined]
+
+    def test_a_search_for_the_object_of_a_refused_create_does_not_wait(
+        self, refused: Platform, intents: Intents
+    ) -> None:
+        refused.call.progress.is_search_only = True
+        began = refused.call.clock.now()
+        with pytest.raises(NotEnoughEvidence, match="may lack new objects for another 1m00s"):
+            refused.create()
+        assert refused.call.clock.now() == began
+        refused.call.clock.sleep(60, refused.call.cancelled)
+        with pytest.raises(NothingMade):
+            refused.create()
+        assert len(intents.list_all()) == 1, "the caller stores the result first"
+
+    def test_a_name_that_somebody_took_after_a_refused_create_needs_a_decision(
+        self, refused: Platform
+    ) -> None:
+        refused.call.clock.sleep(3600, refused.call.cancelled)
+        refused.objects.append(Candidate("theirs", refused.call.clock.now()))
+        with pytest.raises(AdoptionQuestion, match=r"a refused create of the Cluster .*theirs"):
+            refused.create()
+        change_context(refused.call, run=RunContext({"GPUFORM_CREATE_ANEW": "1"}))
+        assert refused.create() == "c2"
+
+    def test_a_refused_create_of_another_name_is_not_mentioned(
+        self, refused: Platform, reported: object
+    ) -> None:
+        target = replace(TARGET, name="train-2")
+        assert refused.create(target=target) == "c1"
+        assert not reported.warnings  # type: ignore[attr-defined]
 
     def test_an_everyday_refusal_without_a_list_is_checked_by_the_next_run(
         self, platform: Platform, intents: Intents, everyday_refusal: ApiError
@@ -778,7 +842,7 @@ class TestAnswersToRepetitions:
         platform.answer = answer
         with pytest.raises(type(everyday_refusal)):
             platform.create()
-        assert len(intents.list_all()) == 1
+        assert [intent.is_refused for intent in intents.list_all()] == [True]
         platform.listing = lambda: None
         assert platform.create() == "c1"
         assert platform.sent == 1

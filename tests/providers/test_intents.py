@@ -4,14 +4,22 @@ import json
 import os
 import re
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuform.providers.errors import GpuformError, NameTaken
-from gpuform.providers.records import Drains, FolderRecords, Intent, Intents, Target, compute_digest
+from gpuform.providers.records import (
+    INTENT_PREFIX,
+    Drains,
+    FolderRecords,
+    Intent,
+    Intents,
+    Target,
+    compute_digest,
+)
 
 TARGET = Target("together", "Cluster", "train", "us-central-8")
 
@@ -51,6 +59,14 @@ def test_an_intent_survives_in_a_file_of_its_own(tmp_path: Path) -> None:
     files = list((tmp_path / "a" / "b").iterdir())
     assert [path.suffix for path in files] == [".json"]
     assert json.loads(files[0].read_text())["present_ids"] == ["old"]
+
+
+def test_a_record_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    records = FolderRecords(tmp_path)
+    fields = asdict(_build_intent())
+    assert fields.pop("is_refused") is False
+    records.write(f"{INTENT_PREFIX}old", fields)
+    assert Intents(records).list_all() == [_build_intent()]
 
 
 def test_an_intent_is_on_disk_before_record_returns(

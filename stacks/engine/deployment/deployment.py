@@ -576,7 +576,11 @@ class Deployment:
 
     def _warn_of_pending_operations(self) -> None:
         """Warn of operations left pending by an interrupted run, or by a run still going on."""
-        pending = self.target.snapshot.pending_operations
+        pending = [
+            operation
+            for operation in self.target.snapshot.pending_operations
+            if not self._intents.was_refused(operation.resource.urn)
+        ]
         if not pending:
             return
         names = "\n".join(f"  {o.type} {o.resource.urn}" for o in pending)

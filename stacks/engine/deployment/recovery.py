@@ -3,6 +3,9 @@
 `operations` calls `recover_creates` before every run. A created object becomes a resource of the
 stack; a create without an object is forgotten; a create of unknown result stops the command. Only
 the platform is asked, by the lifecycle that created the object.
+
+A create that the platform refused most likely did nothing. Its object is looked for as well, but as
+long as no object appears, no command waits, stops or reports anything.
 """
 
 import threading
@@ -12,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuform.providers import values
 from gpuform.providers.context import ProviderContext
+from gpuform.providers.errors import AdoptionQuestion
 from gpuform.providers.lifecycle import INTERRUPTED
 from gpuform.providers.records import (
     CREATE_ANEW,
@@ -51,7 +55,8 @@ class RecoveredCreates:
     intents of these creates. `lost` are entries of objects that only an orphaned journal knew.
     `objectless_intents` are the intents of creates without an object, `recreated_intents` those
     that the user declares to be without one (`--create-anew`), `unresolved` messages about creates
-    of unknown result.
+    of unknown result, and `questions` messages about refused creates that may have made an object
+    after all.
     """
 
     adopted: dict[str, ResourceState] = field(default_factory=dict)
@@ -60,16 +65,26 @@ class RecoveredCreates:
     objectless_intents: list[Intent] = field(default_factory=list)
     recreated_intents: list[Intent] = field(default_factory=list)
     unresolved: list[str] = field(default_factory=list)
+    questions: list[str] = field(default_factory=list)
 
     def describe(self) -> Iterator[str]:
-        """Yield a message for each recovered object, and for each create without an object."""
-        for entry in (*self.adopted.values(), *self.lost):
+        """Yield a message for each recovered object, and for each create without an object.
+
+        Nothing is reported about refused creates without an object.
+        """
+        refused = {intent.urn for intent in self.adopted_intents if intent.is_refused}
+        for urn, entry in self.adopted.items():
+            run = "a run whose create was refused" if urn in refused else "an interrupted run"
+            yield f"{run} created {name_of(urn)} ({entry.id}), which is in the stack's state now"
+        for entry in self.lost:
             yield (
                 f"an interrupted run created {name_of(entry.urn)} ({entry.id}), which is in the "
                 "stack's state now"
             )
         for intent in self.objectless_intents:
-            yield f"an interrupted create of {_describe_intents([intent])} created nothing"
+            if not intent.is_refused:
+                yield f"an interrupted create of {_describe_intents([intent])} created nothing"
+        yield from self.questions
 
 
 def recover_creates(
@@ -148,16 +163,19 @@ def _find_remaining_intents(
 def _update_intents(intents: Intents, results: RecoveredCreates, *, creates_follow: bool) -> None:
     """Remove the intents of adopted objects, and of creates without an object.
 
-    With `creates_follow` the latter stay, marked with their outcome for the create that follows.
+    With `creates_follow` the latter stay, marked with their outcome for the create that follows,
+    except those of refused creates.
     """
     resolved_intents = [
         *results.adopted_intents,
+        *(intent for intent in results.objectless_intents if intent.is_refused),
         *(() if creates_follow else (*results.objectless_intents, *results.recreated_intents)),
     ]
     intents.forget_all(resolved_intents)
     if creates_follow:
         for intent in results.objectless_intents:
-            intents.record(replace(intent, outcome=NOTHING))
+            if not intent.is_refused:
+                intents.record(replace(intent, outcome=NOTHING))
         for intent in results.recreated_intents:
             intents.record(replace(intent, outcome=CREATE_ANEW))
 
@@ -200,20 +218,21 @@ class _CreateSearch:
         A create of unknown result is in `unresolved`. Raises UnresolvedCreate if cancelled.
         """
         host = self._create_host()
-        by_urn: dict[str, list[Intent]] = {}
-        for intent in remaining_intents:
-            by_urn.setdefault(to_dynamic_urn(intent.urn or ""), []).append(intent)
+        by_urn = self._group_by_resource(remaining_intents)
         results = RecoveredCreates()
-
-        if not remaining_intents:
+        if not by_urn:
             return results
 
         def recover_resource(urn: str) -> None:
             try:
                 entry = self._find_entry(host, self.begun.get(urn), by_urn[urn])
             except EngineError as error:
+                message = f"{_describe_intents(by_urn[urn])}: {error}"
                 with self._lock:
-                    results.unresolved.append(f"{_describe_intents(by_urn[urn])}: {error}")
+                    if not all(intent.is_refused for intent in by_urn[urn]):
+                        results.unresolved.append(message)
+                    elif isinstance(getattr(error, "cause", None), AdoptionQuestion):
+                        results.questions.append(message)
                 return
             with self._lock:
                 if entry is not None:
@@ -230,6 +249,26 @@ class _CreateSearch:
         if self.cancelled.is_set():
             raise UnresolvedCreate("interrupted while looking for the objects of an earlier run")
         return results
+
+    def _group_by_resource(self, intents: Sequence[Intent]) -> dict[str, list[Intent]]:
+        """Return the intents by the URN of their resource, in the dynamic form.
+
+        Refused creates of which the state has no inputs are left out: only a create of the resource
+        can look for their objects.
+        """
+        by_urn: dict[str, list[Intent]] = {}
+        for intent in intents:
+            by_urn.setdefault(to_dynamic_urn(intent.urn or ""), []).append(intent)
+        searchable = {
+            urn: [
+                intent
+                for intent in own_intents
+                if not intent.is_refused
+                or (urn in self.begun and intent.target == own_intents[-1].target)
+            ]
+            for urn, own_intents in by_urn.items()
+        }
+        return {urn: own_intents for urn, own_intents in searchable.items() if own_intents}
 
     def add_journal_objects(
         self, orphaned_journal: OrphanedJournal, results: RecoveredCreates

@@ -27,6 +27,7 @@ INTENT = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-
         (INTENT, [(URN, "c-0")], True),  # made to take the other's place
         (Intent(URN, "together", "Cluster", "train", "", 1.0), [(URN, "c-0")], True),
         (Intent(URN, "together", "Cluster", "train", "", 1.0, outcome="nothing"), [], False),
+        (Intent(URN, "together", "Cluster", "train", "", 1.0, is_refused=True), [], False),
         (Intent(URN, "scp", "NodePool", "train", "", 1.0, names=("n-1",)), [(URN, "p")], False),
         (Intent(URN, "scp", "NodePool", "train", "", 1.0, names=("n-1",)), [], True),
     ],
