@@ -6,6 +6,7 @@ path is in state files. The work is in `client` (requests), `cluster_view` (answ
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
-from gpuform.providers.records import Drains, Intent, Repairs, Target
+from gpuform.providers.records import PROPAGATION_TIME_S, Drains, Intent, Repairs, Target
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import (
     find_write_refusal,
@@ -205,8 +206,8 @@ class ClusterOperations:
         unusable before, the schedulers must be able to use them, too.
 
         Raises:
-            NotReady: the cluster is gone or has failed, the time is over, or nodes may stay
-                cordoned.
+            NotReady: the cluster is gone or has failed, the time is over, nodes may stay cordoned,
+                or somebody else has changed the size, which this call has not.
         """
 
         def poll() -> PollResult[ObservedCluster]:
@@ -215,9 +216,20 @@ class ClusterOperations:
                 raise NotReady(f"cluster {object_id} no longer exists on the platform")
             last_cluster[:] = [cluster]
             may_have_more = is_elastic(inputs.dump_declared(), cluster)
-            return evaluate_cluster(cluster, inputs.num_gpus, may_have_more=may_have_more)
+            poll_result = evaluate_cluster(cluster, inputs.num_gpus, may_have_more=may_have_more)
+            if may_have_more or not keeps_size or cluster.num_gpus in (0, inputs.num_gpus):
+                resized_since.clear()
+                return poll_result
+            resized_since[:] = resized_since or [context.clock.now()]
+            # a list that lags behind may show the size before a request of this call
+            if context.clock.now() - resized_since[0] < PROPAGATION_TIME_S:
+                return poll_result
+            return replace(poll_result, failure=_describe_resize(cluster, inputs.num_gpus))
 
         last_cluster: list[wire.Cluster] = []
+        resized_since: list[float] = []
+        # an update that declares another size than the state's requests this size itself
+        keeps_size = parse_count(context.stored_properties.get("num_gpus")) == inputs.num_gpus
         label = f"cluster {inputs.cluster_name}"
         slurm = get_slurm_inputs(inputs.dump_declared())
         poll_with_workers = add_workers_to_poll(context, poll, last_cluster, slurm)
@@ -587,6 +599,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         name, region = str(values.get("cluster_name")), str(values.get("region"))
         target = _build_target(context, name, region)
         return complete_project(self._settings or Settings(), context, values, target), []
+
+
+def _describe_resize(cluster: wire.Cluster, num_gpus: int) -> str:
+    """Return why waiting for a cluster of `num_gpus` GPUs is in vain, and what to do."""
+    return (
+        f"somebody else has changed num_gpus from {num_gpus} to {cluster.num_gpus} during this "
+        f"run, which does not change it back: declare {cluster.num_gpus}, or run `gpuform up "
+        "--refresh`, whose plan shows the change back"
+    )
 
 
 def _build_target(context: ProviderContext, cluster_name: str, region: str) -> Target:

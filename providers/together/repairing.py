@@ -30,8 +30,16 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.records import PROPAGATION_TIME_S, Drains, Repair, Repairs, Verdicts
 from gpuform.providers.repairing import find_overheated_faults, parse_repair_policy
 from gpuform.providers.together.client import TogetherClient
-from gpuform.providers.together.cluster_view import ObservedCluster, list_standard_workers
-from gpuform.providers.together.node_removal import ClusterNodeRemoval, get_slurm_inputs
+from gpuform.providers.together.cluster_view import (
+    ObservedCluster,
+    count_nodes,
+    list_standard_workers,
+)
+from gpuform.providers.together.node_removal import (
+    ClusterNodeRemoval,
+    count_standard_gpus,
+    get_slurm_inputs,
+)
 from gpuform.providers.together.repairs import (
     ENDED,
     MODES_BEYOND_APPROVAL,
@@ -601,7 +609,9 @@ class ClusterRepairRun:
         """Wait until the schedulers can use the repaired or replaced nodes.
 
         A repair may replace a node by one with another name: as many nodes as in `names_before`
-        have to be there, too.
+        have to be there, too. If somebody makes the cluster smaller meanwhile, as many nodes as it
+        is to have now; a repaired node that was removed then only gives a warning. Nodes that
+        somebody adds are not waited for.
 
         Raises:
             NotReady: a node has not come back within `REJOIN_TIMEOUT_S`.
@@ -609,22 +619,37 @@ class ClusterRepairRun:
             GpuformError: the cluster is gone.
         """
         slurm = get_slurm_inputs(self.inputs.dump_declared())
+        repaired_names = {repair.node for repair in succeeded}
 
         def poll() -> PollResult[None]:
             cluster = self.require_cluster()
             present_names = {worker.host_name for worker in list_standard_workers(cluster)}
             # a repair may replace the node by another one with a new name
-            watched_names = {
-                repair.node for repair in succeeded if repair.node in present_names
-            } | (present_names - names_before)
-            if len(present_names) < len(names_before) or len(watched_names) < len(succeeded):
-                return PollResult(
-                    None, f"{len(present_names)} of {len(names_before)} nodes have returned"
-                )
+            new_names = present_names - names_before
+            absent_names = repaired_names - present_names
+            wanted_count = min(
+                len(names_before), count_nodes(cluster, count_standard_gpus(cluster))
+            )
+            is_shrunk = len(present_names) <= wanted_count < len(names_before)
+            removed_count = max(0, len(absent_names) - len(new_names)) if is_shrunk else 0
+            replaced_count = len(absent_names) - removed_count
+            if len(present_names) < wanted_count or len(new_names) < replaced_count:
+                progress = f"{len(present_names)} of {wanted_count} nodes have returned"
+                return PollResult(None, progress)
             states = read_worker_states(self.context, cluster, slurm)
-            missing = sorted(name for name in watched_names if not states.can_use(name))
+            joined_names = {name for name in present_names if states.can_use(name)}
+            missing = sorted((repaired_names & present_names) - joined_names)
+            # more new nodes than replaced ones are those of somebody who enlarges the cluster
+            if len(new_names & joined_names) < replaced_count:
+                missing += sorted(new_names - joined_names)
+            is_done = not missing and not states.unreachable
+            if is_done and removed_count:
+                self.context.on_warning(
+                    f"{', '.join(sorted(absent_names))}: removed after the repair, because "
+                    f"somebody else has changed the cluster to {cluster.num_gpus} GPUs"
+                )
             progress = states.unreachable or f"waiting for {', '.join(missing)} to join"
-            return PollResult(None, progress, is_done=not missing and not states.unreachable)
+            return PollResult(None, progress, is_done=is_done)
 
         names = ", ".join(repair.node for repair in succeeded)
         label = f"return of {names} after the repair"

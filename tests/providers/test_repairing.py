@@ -63,6 +63,10 @@ def advance(cluster: Cluster, seconds: float) -> None:
     cluster.emulator.http.post("/_emulator/clock", json={"advance": seconds}).raise_for_status()
 
 
+def read_clock(cluster: Cluster) -> float:
+    return float(cluster.emulator.http.get("/_emulator/clock").json()["now"])
+
+
 def break_node(cluster: Cluster, worker: int = 1, seconds: float = 3600) -> None:
     cluster.call_emulated_kubernetes("POST", f"nodes/train-worker-{worker}", {"ready": False})
     advance(cluster, seconds)
@@ -435,6 +439,36 @@ def test_too_many_newly_broken_nodes_stop_the_repair(
         cluster.update(news)
     assert list_remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL")]
     assert (cluster.cordoned, cluster.drain_record) == ([], None)
+
+
+@pytest.mark.parametrize("num_gpus", [40, 24])
+def test_a_resize_by_others_during_a_repair_ends_the_wait_and_not_the_repair(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, num_gpus: int
+) -> None:
+    news = declare_repair(cluster)
+    propose_remediation(cluster)
+    cluster.refresh()
+    finish_repairs = ClusterRepairRun._finish_repairs
+
+    def resize_first(run: ClusterRepairRun, *arguments: Any) -> list[str]:
+        cluster.emulator.send_as_somebody_else(
+            "PUT", f"/clusters/{cluster.id}", {"num_gpus": num_gpus}
+        )
+        return finish_repairs(run, *arguments)
+
+    monkeypatch.setattr(ClusterRepairRun, "_finish_repairs", resize_first)
+    began = read_clock(cluster)
+    outs = cluster.update(news)
+    warnings = cluster.emulator.reported.warnings
+    assert read_clock(cluster) - began < 1800, "the lock of the stack is free again"
+    assert f"has changed num_gpus from 32 to {num_gpus} during" in outs["not_ready_reason"]
+    assert (outs["ready"], len(cluster.workers)) == (False, num_gpus // 8)
+    assert list_remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
+    assert [text.partition(":")[0] for text in warnings] == ([BROKEN] if num_gpus == 24 else [])
+    assert_sound(cluster)
+    cluster.refresh()
+    assert cluster.outs["num_gpus"] == num_gpus
+    assert cluster.list_changed_paths(news) == ["num_gpus"]
 
 
 def test_a_refused_repeated_request_id_reads_the_first_request(
