@@ -213,6 +213,7 @@ class EmulatorClock:
         """
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
+        known = self._now
         try:
             answer = self._send(method, body)
             answer.raise_for_status()
@@ -232,9 +233,10 @@ class EmulatorClock:
                 '"$(gpuform emulator start)"',
             )
         with self._lock:
-            # Another emulator may have got the address; its clock has nothing to do with the old.
-            last = now if self._now is None or identity != self._identity else self._now
-            # Answers of parallel requests can arrive out of order.
+            # No clock goes back: one that is behind belongs to another emulator at the address.
+            # Answers of parallel requests, in contrast, can arrive out of order.
+            is_other = known is not None and now < known
+            last = now if self._now is None or is_other else self._now
             self._now, self._identity = max(now, last), identity
         return now
 
