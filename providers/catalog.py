@@ -113,7 +113,7 @@ def render_capability_table() -> str:
 
 
 def _describe_missing_kind(platform: str, kind: str) -> str:
-    """Return the message for a kind a platform lacks, with the platforms which have the kind."""
+    """Return the message for a kind a platform lacks, with the platforms that have it."""
     owners = list_platforms_with(kind)
     if owners:
         return f"{platform} has no {kind}: declare it on {' or '.join(owners)}"

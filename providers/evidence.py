@@ -51,7 +51,7 @@ DECISIONS: Final[list[Decision]] = []
 def _declare(
     name: str, effect: Effect, *, needs: str, without: str, max_age_s: float | None = None
 ) -> Decision:
-    """Create a decision, add the decision to `DECISIONS`, and return it."""
+    """Create a decision, add it to `DECISIONS`, and return it."""
     decision = Decision(name, effect, needs, without, max_age_s)
     DECISIONS.append(decision)
     return decision

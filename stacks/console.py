@@ -152,7 +152,7 @@ class StateSource:
         return self.checking.get_name(name)
 
     def is_pending(self, value: Any) -> bool:
-        """Return whether a value or a part of the value is unknown or secret."""
+        """Return whether a value or a part of it is unknown or secret."""
         return contains_unknown(value) or values.contains_secret(value)
 
     def join(

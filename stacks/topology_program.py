@@ -328,7 +328,7 @@ def _select_variables(template: Template, variables: Mapping[str, Any]) -> dict[
 
 
 def _evaluate_step(step: str | int | nodes.Expr, variables: Mapping[str, Any]) -> Any:
-    """Return the value of a step, or None if the value depends on an output."""
+    """Return the value of a step, or None if it depends on an output."""
     if not isinstance(step, nodes.Expr):
         return step
     template = compile_step(step)

@@ -111,7 +111,7 @@ class AiosClient:
             yield
 
     def get_cluster(self, cluster_id: str) -> wire.Cluster:
-        """Request the record of a cluster, and return the record.
+        """Request and return the record of a cluster.
 
         Raises:
             NotFound: there is no such record.
@@ -204,7 +204,7 @@ class AiosClient:
         return self._remember_answer(record)
 
     def _remember_answer(self, record: wire.Cluster) -> wire.Cluster:
-        """Keep a record for `get_last_answer`, and return the record."""
+        """Keep a record for `get_last_answer`, and return it."""
         self._last_answers[record.id] = record
         return record
 

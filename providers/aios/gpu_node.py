@@ -290,7 +290,7 @@ class GpuNodeOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the node if an earlier removal of its entry has left the node cordoned.
+        """Uncordon the node if an earlier removal of its entry has left it cordoned.
 
         Raises:
             GpuformError: the node may stay cordoned.

@@ -204,7 +204,7 @@ class ProviderContext:
                 object.__setattr__(self, name, _RedactedCallback(callback, self.redact))
 
     def warn_once(self, message: str) -> None:
-        """Show a warning, unless this call has shown the warning before."""
+        """Show a warning, unless this call has shown it before."""
         if message not in self.progress.shown_warnings:
             self.progress.shown_warnings.add(message)
             self.on_warning(message)

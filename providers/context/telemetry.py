@@ -152,7 +152,7 @@ class TraceFile:
 
     @contextmanager
     def record_span(self, span: Span) -> Iterator[AddFact]:
-        """Write the block as a complete event when the block has ended."""
+        """Write the block as a complete event when it has ended."""
         facts: dict[str, str | int] = {"urn": span.urn} if span.urn else {}
         began, worked = time.perf_counter_ns(), time.thread_time_ns()
         try:

@@ -172,7 +172,7 @@ class DrainOperation:
             raise
 
     def drain_nodes(self, eviction: NodeEviction) -> Drain | None:
-        """Choose and cordon the nodes to remove, and wait until no job runs on any of the nodes.
+        """Choose and cordon the nodes to remove, and wait until no job runs on them.
 
         Policy `evict` ends the jobs meanwhile, policy `fail` raises an error as soon as a job runs.
         A run with `--allow evict-jobs` uses `evict` whatever is declared, and removes nodes with
@@ -247,7 +247,7 @@ class DrainOperation:
         return self._store(replace(drain, asked=True))
 
     def _store(self, drain: Drain) -> Drain:
-        """Store a record durably, in place of the object's earlier one, and return the record."""
+        """Store a record durably, in place of the object's earlier one, and return it."""
         self._drains.record(drain)
         return drain
 
@@ -383,7 +383,7 @@ class DrainOperation:
         return drain, busy_workers, PollResult(None, f"waiting for {format_jobs(busy_workers)}")
 
     def _record_joined_nodes(self, drain: Drain, chosen_workers: Sequence[Worker]) -> Drain:
-        """Add the scheduler's names of chosen nodes to the record, store and return the record.
+        """Add the scheduler's names of chosen nodes to the record, and store and return it.
 
         For nodes that have joined the scheduler since they were chosen. Without a new name nothing
         is stored.

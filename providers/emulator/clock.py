@@ -162,7 +162,7 @@ class Clock:
             self._scheduled_actions.clear()
 
     def _move_to(self, moment: float) -> float:
-        """Store the later of now and `moment` (unix seconds) as the time, and return the time."""
+        """Store the later of now and `moment` (unix seconds) as the time, and return it."""
         with self._store.transaction():
             # Somebody else may have moved the clock further since the caller looked.
             moment = max(self.now(), moment)

@@ -236,7 +236,7 @@ class KubernetesScheduler:
         return self._client.list_objects("/api/v1/pods", fieldSelector=_NOT_ENDED_SELECTOR)
 
     def _cordon_node(self, name: str, owner_label: str) -> None:
-        """Make a node unschedulable and annotate the node, unless cordoned already.
+        """Make a node unschedulable and annotate it, unless cordoned already.
 
         Raises:
             NotFound: there is no such node.

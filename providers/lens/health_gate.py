@@ -109,7 +109,7 @@ class HealthGateOperations:
         return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored_outputs}))
 
     def _explain_closed_now(self, known_inputs: Mapping[str, Any]) -> str | None:
-        """Return why the gate would not pass now, or None if the gate would pass.
+        """Return why the gate would not pass now, or None if it would.
 
         Lens is asked once. A Lens that does not answer is a reason, and no error.
         """
@@ -185,7 +185,7 @@ def _fetch_numbers(
 def _explain_closed(
     condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None
 ) -> str:
-    """Return why the gate stays closed, or "" if the gate opens.
+    """Return why the gate stays closed, or "" if it opens.
 
     Reasons are bounds that do not hold, and answers that are not evidence. `heatmap` is None if the
     condition needs none.

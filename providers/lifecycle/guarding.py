@@ -80,7 +80,7 @@ def check_before_deletion(
     object_id: str,
     known_inputs: Properties,
 ) -> None:
-    """Read the object, and raise NotAllowed if the run lacks a permission to delete the object.
+    """Read the object, and raise NotAllowed if the run lacks a permission to delete it.
 
     The object counts as the platform shows it, not as declared or stored. A protected object needs
     the permission of the kind's `find_deletion_guard`, one in which others have created objects
@@ -178,7 +178,7 @@ def delete_and_confirm(
     object_id: str,
     known_inputs: Properties,
 ) -> None:
-    """Delete the object, and repeat until the platform has certainly deleted the object.
+    """Delete the object, and repeat until the platform has certainly deleted it.
 
     Only a deletion that the platform accepted, or an object that stays hidden for the propagation
     time, counts as gone. One delete suffices for a kind that is not eventually consistent.
@@ -388,7 +388,7 @@ def _is_id_unconfirmed(context: ProviderContext, object_id: str) -> bool:
 
 
 def _is_object_visible(kind: Traits, context: ProviderContext, object_id: str) -> bool:
-    """Read the object once, and return True if the platform shows the object now.
+    """Read the object once, and return True if the platform shows it now.
 
     False, too, if the platform does not answer.
     """

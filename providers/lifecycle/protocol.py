@@ -72,7 +72,7 @@ class Lifecycle(PlannedKind, Generic[In, Out]):
         adapt_to_stock_host()
 
     def create(self, props: Properties) -> CreateResult:
-        """Create the object, wait until the object is ready, and return its id and outputs.
+        """Create the object, wait until it is ready, and return its id and outputs.
 
         An object that an interrupted create of this resource has made is taken over and waited for,
         instead of creating another one. Once the platform has shown the object, its id is returned,
@@ -266,7 +266,7 @@ class Lifecycle(PlannedKind, Generic[In, Out]):
         return {**outs, "ready": False, "not_ready_reason": reason}
 
     def delete(self, _id: str, _props: Properties) -> None:
-        """Delete the object and wait until the object is gone; a missing object is no error.
+        """Delete the object and wait until it is gone; a missing object is no error.
 
         A protected object needs the permission of the kind's `find_deletion_guard`, and an object
         in which others have created objects needs `destroy-others`. Protection counts as stored,

@@ -131,7 +131,7 @@ class TypeCollector:
         return build_type_reference(token)
 
     def _add_enumeration(self, enum_name: str, values: Sequence[Any]) -> Spec:
-        """Return a reference to an enumeration of texts, and add the enumeration to `specs` once.
+        """Return a reference to an enumeration of texts, and add it to `specs` once.
 
         Raises ValueError if another type has the same token.
         """

@@ -364,7 +364,7 @@ class GpuNodeOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Drain and delete the node, wait until the node is gone, and forget its records.
+        """Drain and delete the node, wait until it is gone, and forget its records.
 
         After a refusal the node is uncordoned. A missing node is no error.
 

@@ -170,7 +170,7 @@ class SharedVolumeOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Wait until clusters have detached the volume, delete the volume, and wait for the end.
+        """Wait until clusters have detached the volume, delete it, and wait for the end.
 
         A missing volume is no error.
 

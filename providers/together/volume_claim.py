@@ -197,7 +197,7 @@ class VolumeClaimOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> None:
-        """Delete the claim, and wait until no pod uses the claim and Kubernetes has removed it.
+        """Delete the claim, and wait until no pod uses it and Kubernetes has removed it.
 
         A missing or replaced claim, or a deleted cluster, is no error.
 

@@ -131,7 +131,7 @@ def _take_over_lock(lock: Path) -> int | None:
 
 
 def _is_gpuform_lock(handle: int, lock: Path) -> bool:
-    """Return whether the open file is still the lock, and a gpuform wrote the lock."""
+    """Return whether the open file is still the lock, written by a gpuform."""
     try:
         # Between the opening and the kernel's lock, the owner may have removed the file: that lock
         # holds nothing.

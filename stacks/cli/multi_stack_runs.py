@@ -129,7 +129,7 @@ def create_multi_stack_callbacks(
 def find_drift(
     multi_stack_flags: MultiStackFlags, session: Session, *, emulate: bool
 ) -> MultiStackResult:
-    """Return the changes made outside of Pulumi to all chosen stacks, without printing the changes.
+    """Return the changes made outside of Pulumi to all chosen stacks, without printing them.
 
     A stack that could not be read is reported on stderr.
     """

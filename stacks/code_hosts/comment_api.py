@@ -62,7 +62,7 @@ class CommentApi(ABC, Generic[Item]):
                 yield comment
 
     def add_comment(self, body: str) -> Comment:
-        """Add a comment to the pull request, and return the comment."""
+        """Add a comment to the pull request, and return it."""
         new_comment = self.build_new_comment(body)
         item = self.client.write(self.item_type, "POST", self.comments_path, new_comment)
         comment = self.to_comment(item)

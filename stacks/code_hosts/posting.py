@@ -185,7 +185,7 @@ def label_pull_request(code_host: CodeHost) -> ReviewVerdict:
 
 
 def set_review_status(code_host: CodeHost, review: Review) -> ReviewStatus:
-    """Set the status `gpuform` by the worst verdict of all comments, and return the status.
+    """Set the status `gpuform` by the worst verdict of all comments, and return it.
 
     `review` counts even if its comment was not written. A failed preview and a gate that stops a
     plan of `review` make a failed status.
@@ -222,7 +222,7 @@ class _CommentUpdate:
         self._failure: GpuformError | None = None
 
     def publish(self) -> PostResult:
-        """Write the comment until a read shows the comment or one of a newer plan.
+        """Write the comment until a read shows it or one of a newer plan.
 
         Duplicates are deleted. A comment of a newer plan stays unchanged: the outcome is then
         `left`.

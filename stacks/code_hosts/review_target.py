@@ -71,7 +71,7 @@ class CodeHost(Protocol):
         """Yield the comments of the token's owner, from all pages, the oldest first."""
 
     def add_comment(self, body: str) -> Comment:
-        """Add a comment to the pull request, and return the comment."""
+        """Add a comment to the pull request, and return it."""
 
     def edit_comment(self, comment: int, body: str) -> None:
         """Replace the text of a comment. Raises NotFound if the comment was deleted."""

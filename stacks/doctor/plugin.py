@@ -57,7 +57,7 @@ def read_plugin_version(
 
 @contextmanager
 def _start(program: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.Popen[str]]":
-    """Start the plugin like the CLI, yield the process, and kill the process at the end.
+    """Start the plugin like the CLI, yield the process, and kill it at the end.
 
     Raises:
         GpuformError: the program cannot be started.

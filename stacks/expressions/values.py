@@ -115,7 +115,7 @@ def limit_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def measure_weight(value: Any) -> int:
-    """Return the weight of a value, or a number above the limit if the value is too heavy."""
+    """Return the weight of a value, or a number above the limit if it is too heavy."""
     total, pending_parts = 0, [value]
     # Stop at the limit: counting a huge value would itself cost too much.
     while pending_parts and total <= _HEAVIEST:

@@ -216,7 +216,7 @@ class PlanPlayer:
         end_hazard: Callable[[], None] = lambda: None,
         outage_s: float = 0.0,
     ) -> PlayedRun:
-        """Play the plan with an interruption, and then the commands to complete the plan.
+        """Play the plan with an interruption, and then the commands that complete it.
 
         Args:
             interruption: what happens at requests.

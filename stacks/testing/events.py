@@ -244,7 +244,7 @@ class CaseEvents:
             raise EventError(f"job {inputs.name} does not start: {reason} for it")
 
     def _apply_fault(self, rule: Mapping[str, Any]) -> Any:
-        """Add a fault rule to the emulator, and return the rule with the number of the rule.
+        """Add a fault rule to the emulator, and return it with its number.
 
         Raises EventError if the emulator refuses the rule.
         """

@@ -102,7 +102,7 @@ def seed_emulator(
     declared_inputs: Mapping[str, PropertyMap],
     emulator_ids: Mapping[str, str],
 ) -> Mapping[str, str]:
-    """Create the objects of a state on the emulator, and save the state as the stack's own.
+    """Create the objects of a state on the emulator, and save it as the stack's own.
 
     Returns the emulator's ids by those of the states, with the given ones.
 

@@ -146,7 +146,7 @@ class TaskLoop:
             self._done.put((task, error))
 
     def _receive_answer(self) -> None:
-        """Wait for the answer of a task in flight and record the answer; an exception is raised."""
+        """Wait for the answer of a task in flight and record it; an exception is raised."""
         task, answer = self._done.get()
         self._in_flight -= 1
         if isinstance(answer, BaseException):

@@ -101,7 +101,7 @@ class AiosApi(PlatformApi):
         return answer_json(self._prepare_records([records.get(cluster_id)])[0])
 
     def _update_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
-        """Apply the Mongo update in the request's body to a record, and answer the record.
+        """Apply the Mongo update in the request's body to a record, and answer with it.
 
         Raises `Refusal`: 404 without a record, 500 for a refused update.
         """

@@ -176,7 +176,7 @@ def _check_capacity(context: ScpRequestContext, pool: Pool, count: int) -> None:
 def _store_nodes(
     context: ScpRequestContext, body: CreateGpuNodes, memberships: Timeline[Membership]
 ) -> list[GpuNode]:
-    """Store the nodes of all servers of the request and return the nodes.
+    """Store and return the nodes of all servers of the request.
 
     Raises `Refusal` 400 when the subnet has no free address left.
     """

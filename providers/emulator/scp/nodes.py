@@ -132,7 +132,7 @@ class GpuNode(BaseModel, frozen=True):
         }
 
     def has_address(self, public_ip_address_id: str, now: float) -> bool:
-        """Return whether the live node has the public IP, or is planned to get the public IP."""
+        """Return whether the live node has the public IP, or is planned to get it."""
         return self.is_live(now) and public_ip_address_id in {
             nat.public_ip_address_id
             for nat in _list_current_and_planned(self.nats, now)
@@ -391,7 +391,7 @@ class ScpInventory:
         return node
 
     def save_node(self, node: GpuNode) -> None:
-        """Store a new or changed node, until the time `gone_at` of the node, if any."""
+        """Store a new or changed node, until its `gone_at` if set."""
         self._nodes[node.node_id] = node
         self._store.put(_NODE, node.node_id, node.model_dump_json(), gone_at=node.gone_at)
 

@@ -399,7 +399,7 @@ class SlurmControls(PlatformControls):
             return answer_json([job.model_dump(mode="json") for job in slurm.jobs])
 
     def _set_measurement(self, cluster_id: str) -> Response:
-        """Set the measurement that scripts make on a node, and answer the measurement.
+        """Set the measurement that scripts make on a node, and answer with it.
 
         The body is `{"node": "slurm-worker-1", "figure": 312.5}` or such. Without a node, it is the
         measurement on all nodes that have none of their own. Running jobs are not changed.
@@ -418,7 +418,7 @@ class SlurmControls(PlatformControls):
 
     @contextmanager
     def _open_slurm(self, cluster_id: str) -> Iterator[SlurmCluster]:
-        """Give a cluster's Slurm to the block, and save the Slurm unless the block raises.
+        """Yield a cluster's Slurm, and save it unless the block raises.
 
         Raises `Refusal` 404 for an unknown cluster, and for one without Slurm.
         """

@@ -297,7 +297,7 @@ class TensorOneInventory:
         return parse_stored(Cluster, body).apply_auto_stop(self.now)
 
     def save_cluster(self, cluster: Cluster) -> None:
-        """Store a new or changed cluster, until the time `gone_at` of the cluster, if any."""
+        """Store a new or changed cluster, until its `gone_at` if set."""
         body = cluster.model_dump_json()
         self._store.put(_CLUSTER, cluster.cluster_id, body, gone_at=cluster.gone_at)
 

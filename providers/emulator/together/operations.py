@@ -267,7 +267,7 @@ class TogetherOperations:
         return [volume for volume in volumes if project in {None, volume.project_id}]
 
     def update_volume(self, body: UpdateVolume, effects: FaultEffects) -> Volume:
-        """Begin to resize a volume, and return the volume.
+        """Begin to resize a volume, and return it.
 
         An equal or missing size changes nothing. Raises `Refusal`: 404, 400 for a smaller size
         (ours), 409 while the volume is not available.
@@ -327,7 +327,7 @@ class TogetherOperations:
         return self._store.get(_CREDIT, _CREDIT) == _NONE
 
     def _apply_credit(self, cluster: Cluster, *, is_exhausted: bool) -> None:
-        """Pause or resume a cluster by the account's credit, and store the cluster.
+        """Pause or resume a cluster by the account's credit, and store it.
 
         A planned deletion of the cluster also plans the release of the volume; a cancelled one
         cancels the release.
@@ -372,13 +372,13 @@ class TogetherOperations:
         return volume
 
     def _save_cluster(self, cluster: Cluster) -> None:
-        """Store a new or changed cluster, until the time `gone_at` of the cluster, if any."""
+        """Store a new or changed cluster, until its `gone_at` if set."""
         self._store.put(
             _CLUSTER, cluster.cluster_id, cluster.model_dump_json(), gone_at=cluster.gone_at
         )
 
     def _save_volume(self, volume: Volume) -> None:
-        """Store a new or changed volume, until the time `gone_at` of the volume, if any."""
+        """Store a new or changed volume, until its `gone_at` if set."""
         self._store.put(_VOLUME, volume.volume_id, volume.model_dump_json(), gone_at=volume.gone_at)
 
 

@@ -234,7 +234,7 @@ class Remediations:
         remediation_id: str | None,
         body: CreateRemediation,
     ) -> Remediation:
-        """Begin the repair of a machine on a user's request, and return the repair.
+        """Begin the repair of a machine on a user's request, and return it.
 
         A second request of the same id, machine and mode gets the first repair. Raises `Refusal`:
         404 without the running machine, also for a second request, 409 if another repair has the id
@@ -332,7 +332,7 @@ class Remediations:
         return rejected
 
     def cancel(self, cluster: Cluster, remediation: Remediation) -> Remediation:
-        """Cancel a repair that is proposed or waits, and return the repair.
+        """Cancel a repair that is proposed or waits, and return it.
 
         Raises `Refusal` 409 in another state.
         """

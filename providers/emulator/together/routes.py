@@ -313,7 +313,7 @@ class TogetherApi(PlatformApi):
     def _cancel_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
-        """Cancel a repair that is proposed or waits, and answer the repair.
+        """Cancel a repair that is proposed or waits, and answer with it.
 
         Raises `Refusal`: 404, 409 in another state.
         """

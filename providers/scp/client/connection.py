@@ -241,7 +241,7 @@ class Connection:
         }
 
     def _sign_request(self, request: "httpx.Request") -> "httpx.Request":
-        """Add headers with keys, time and signature to the request, and return the request."""
+        """Add headers with keys, time and signature to the request, and return it."""
         # Signed last, with the URL as httpx has encoded it: the query is part of the signature.
         url, now = str(request.url), self._now()
         request.headers.update(build_signed_headers(self._credentials, request.method, url, now))

@@ -106,7 +106,7 @@ class NodeDrainer:
     def drain_nodes(
         self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> Sequence[str] | None:
-        """Choose the nodes to remove, cordon the nodes, and wait until no job runs there.
+        """Choose the nodes to remove, cordon them, and wait until no job runs there.
 
         The drain is recorded until `uncordon_nodes`, with the coming request to the platform. A run
         with `--allow evict-jobs` ends jobs, and removes nodes with unknown jobs, too.

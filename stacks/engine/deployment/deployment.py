@@ -293,7 +293,7 @@ class Deployment:
     def _refresh_declared(
         self, base: Sequence[ResourceState]
     ) -> tuple[SelectedResources, list[ResourceState]]:
-        """Run the program, and refresh each resource when the program registers the resource.
+        """Run the program, and refresh each resource when the program registers it.
 
         Returns the selected resources, and the entries of `base` that the program does not declare.
         If the program fails, no further step starts.
@@ -337,7 +337,7 @@ class Deployment:
             self._delete(base, base, generator)
 
     def _create_monitor(self, generator: StepGenerator) -> Monitor:
-        """Create the monitor of the program, and store the monitor for later failures.
+        """Create the monitor of the program, and store it for later failures.
 
         A refresh or destroy that runs the program checks no rules.
         """

@@ -119,7 +119,7 @@ class Refresher:
             self._read_object(step, old)
 
     def _read_object(self, step: Step, old: ResourceState) -> None:
-        """Read the object, write the result into `step`, and record the result in the state.
+        """Read the object, and record the result in `step` and in the state.
 
         The entry of a missing object is removed at the end of the refresh; at once if external,
         only bound, of a provider that is not gpuform's, or in an interrupted deletion. An entry

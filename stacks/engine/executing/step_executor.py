@@ -376,7 +376,7 @@ class StepExecutor:
         return True
 
     def _run_step(self, step: Step) -> None:
-        """Apply or predict the step, then count and report the step.
+        """Apply or predict the step, then count and report it.
 
         Raises StepError, after a report, if it failed or left init errors. A step whose object was
         missing already is counted at the end of the phase. In a real run a component is reported as

@@ -70,7 +70,7 @@ class _ProcessUse:
 
     @contextmanager
     def own(self, environ: Mapping[str, str], is_cancelled: Callable[[], bool]) -> Iterator[None]:
-        """Own the process with `environ` as its environment, once no other run uses the process.
+        """Own the process with `environ` as its environment, once no other run uses it.
 
         Raises:
             EngineError: a run that uses the process waits for this code.

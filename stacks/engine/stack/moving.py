@@ -238,7 +238,7 @@ def migrate_stack(
     target: Backend,
     timeout: LockTimeout | None = None,
 ) -> tuple[str, int]:
-    """Move a stack to another backend and select the stack there; complete a killed move.
+    """Move a stack to another backend and select it there; complete a killed move.
 
     Holds the stack's lock in both places. Changes of an interrupted run's journal are written into
     the checkpoint first; no passphrase is needed.

@@ -125,7 +125,7 @@ class SecretsChange:
         return self.backend.read_own(self.project.name, self.stack, _KIND)
 
     def _write_pending_change(self, data: bytes | None) -> None:
-        """Store the record of the change, or remove the record if `data` is None."""
+        """Store the record of the change, or remove it if `data` is None."""
         self.backend.write_own(self.project.name, self.stack, _KIND, data)
 
     @property

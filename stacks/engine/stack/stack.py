@@ -306,7 +306,7 @@ class Workspace:
         select_stack(self.project, None, self.environ)
 
     def create_stack(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:
-        """Create an empty stack and select the stack.
+        """Create an empty stack and select it.
 
         `provider` is "passphrase" or the URL of a key. An empty `provider` means the secrets
         provider in the stack's settings file, and a passphrase if the file names none.

@@ -185,7 +185,7 @@ def _read_credentials(path: Path) -> dict[str, Any]:
 
 
 def _write_credentials(path: Path, document: Mapping[str, Any]) -> None:
-    """Write the file or, without any account, remove the file, as the Pulumi CLI does.
+    """Write the file or, without any account, remove it, as the Pulumi CLI does.
 
     Raises:
         EngineError: the file cannot be written.

@@ -76,7 +76,7 @@ def write_marker(storage: Storage, project: str, stack: str, kind: str, url: str
 
 
 def read_marker(storage: Storage, project: str, stack: str, kind: str) -> str | None:
-    """Return the URL in a marker, or None without the marker. Raises DamagedFile."""
+    """Return the URL in a marker, or None without one. Raises DamagedFile."""
     name = build_marker_name(project, stack, kind)
     blob = storage.read(name)
     if blob is None:

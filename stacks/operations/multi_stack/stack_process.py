@@ -256,7 +256,7 @@ class StackProcess:
         self.send(task)
 
     def send(self, message: TaskMessage) -> None:
-        """Send the process a message, or do nothing if the process has ended."""
+        """Send the process a message, or do nothing if it has ended."""
         process = self._process
         if process is None or process.stdin is None:
             return

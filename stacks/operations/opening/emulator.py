@@ -152,7 +152,7 @@ class RunningEmulator:
 
 
 def start_emulator(port: int, store: Path | None, speed: float) -> RunningEmulator:
-    """Start an emulator in the background, and wait until the emulator answers.
+    """Start an emulator in the background, and wait until it answers.
 
     Args:
         port: on the loopback interface; 0 takes a free one.

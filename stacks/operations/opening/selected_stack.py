@@ -168,7 +168,7 @@ def create_stack(
     ask_passphrase: AskPassphrase | None = None,
     lock_timeout: float = 0.0,
 ) -> SelectedStack:
-    """Create an empty stack and select the stack, as `gpuform stack init` does.
+    """Create an empty stack and select it, as `gpuform stack init` does.
 
     `secrets_provider` is `passphrase`, the default, or the URL of a key.
 
@@ -189,7 +189,7 @@ def create_or_select_stack(
     ask_passphrase: AskPassphrase | None = None,
     lock_timeout: float = 0.0,
 ) -> SelectedStack:
-    """Return the stack of this name, or create an empty stack if none exists.
+    """Return the stack of this name, or create an empty one if none exists.
 
     Only a created stack becomes the selected one.
 

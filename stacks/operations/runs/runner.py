@@ -412,7 +412,7 @@ class PlannedRun:
 
     @property
     def _is_reviewed(self) -> bool:
-        """Return True if a person sees the plan before the run applies the plan."""
+        """Return True if a person sees the plan before the run applies it."""
         options = self.options
         if options.reviewed is not None:
             return options.reviewed
