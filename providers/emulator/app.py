@@ -115,7 +115,7 @@ class AdminApi:
         )
 
     def _move_clock(self) -> Response:
-        """Move the clock as the body says, and answer the new time and the store's identity.
+        """Move the clock as the body says, and answer with the new time and the store's identity.
 
         `{"advance": seconds}` adds seconds; `{"until": unix seconds}` moves the clock to that time,
         or nowhere if the time has passed.
@@ -124,30 +124,30 @@ class AdminApi:
         return answer_json(move_clock(self._store, self._clock, request.get_data() or b"null"))
 
     def _add_fault(self) -> Response:
-        """Add the fault rule in the request's body, and answer the rule with the given number."""
+        """Add the fault rule in the request's body, and answer with the numbered rule."""
         rule = self._faults.add(FaultRule.model_validate_json(request.get_data()))
         return answer_json(rule.model_dump(mode="json", exclude_defaults=True))
 
     def _list_faults(self) -> Response:
-        """Answer all fault rules with remaining uses, oldest first."""
+        """Answer with all fault rules with remaining uses, oldest first."""
         return answer_json([rule.model_dump(mode="json") for rule in self._faults.list_live()])
 
     def _clear_faults(self) -> Response:
-        """Remove all fault rules, and answer an empty list; counts of applied faults stay."""
+        """Remove all fault rules, and answer with an empty list; counts of applied faults stay."""
         self._faults.clear()
         return answer_json([])
 
     def _clear_requests(self) -> Response:
-        """Empty the log of clients' requests, and answer an empty list."""
+        """Empty the log of clients' requests, and answer with an empty list."""
         self._store.clear_log()
         return answer_json([])
 
     def _list_objects(self) -> Response:
-        """Answer the objects of all emulated platforms, by platform and kind."""
+        """Answer with the objects of all emulated platforms, by platform and kind."""
         return answer_json({platform.name: platform.list_objects() for platform in self._platforms})
 
     def _describe_fleet(self) -> Response:
-        """Answer the machines with GPUs and the stored data of all emulated platforms.
+        """Answer with the machines with GPUs and the stored data of all emulated platforms.
 
         `{"nodes": [...], "data": [...]}`, each entry with its platform. Objects that have expired
         by now are removed first.

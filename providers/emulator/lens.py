@@ -293,7 +293,7 @@ class LensApi(PlatformApi):
         return assign_gpus(nodes, LensSettings.load(self._store).consumers)
 
     def _answer_overview(self, nodes: list[Node]) -> Response:
-        """Answer the counts of nodes, GPUs and storage.
+        """Answer with the counts of nodes, GPUs and storage.
 
         Members in the setting `overview`, and then statuses of injected faults (`name=value`),
         replace counted ones.
@@ -317,7 +317,7 @@ class LensApi(PlatformApi):
         return self._answer_data(view)
 
     def _answer_consumers(self, _: list[Node]) -> Response:
-        """Answer a page of the workloads in the settings: `data` inside `data`, as documented.
+        """Answer with a page of the workloads in the settings: `data` inside `data`, as documented.
 
         `total` is the number of all workloads, or the setting `total`. Answers 400 for a page
         number or page size that is not a positive integer.
@@ -338,7 +338,7 @@ class LensApi(PlatformApi):
         )
 
     def _answer_heatmap(self, nodes: list[Node]) -> Response:
-        """Answer the hottest GPUs, or the heatmap in the settings."""
+        """Answer with the hottest GPUs, or the heatmap in the settings."""
         settings = LensSettings.load(self._store)
         # The document's own sign is UTF-8 that was read as Windows-1252.
         unit = _DEGREES.encode().decode("cp1252") if settings.garbled else _DEGREES

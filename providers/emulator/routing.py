@@ -273,11 +273,11 @@ class PlatformControls:
         return ()
 
     def _show_settings(self, kind: type[PlatformSettings]) -> Response:
-        """Answer the platform's settings without secrets."""
+        """Answer with the platform's settings without secrets."""
         return answer_json(kind.load(self._store).to_public_dict())
 
     def _change_settings(self, kind: type[PlatformSettings]) -> Response:
-        """Set the settings that the body names, leave the others, and answer all settings.
+        """Set the settings that the body names, leave the others, and answer with all settings.
 
         A named setting is replaced completely, not merged. Raises pydantic's ValidationError for an
         unknown or invalid setting, and changes nothing then.

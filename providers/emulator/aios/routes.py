@@ -87,14 +87,14 @@ class AiosApi(PlatformApi):
         return RegistryRecords(self._store, self._clock.now())
 
     def _create_cluster(self, records: RegistryRecords) -> Response:
-        """Add a record of the request's body, and answer the completed record.
+        """Add a record of the request's body, and answer with the completed record.
 
         Raises `Refusal` 500 for values that Mongoose refuses.
         """
         return answer_json(records.add(_parse_body()))
 
     def _get_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
-        """Answer the record of a cluster, with an injected fault's status.
+        """Answer with the record of a cluster, with an injected fault's status.
 
         Raises `Refusal` 404.
         """
@@ -108,7 +108,7 @@ class AiosApi(PlatformApi):
         return answer_json(self._prepare_records([records.update(cluster_id, _parse_body())])[0])
 
     def _delete_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
-        """Remove the record of a cluster, and answer a message.
+        """Remove the record of a cluster, and answer with a message.
 
         Raises `Refusal` 404.
         """
@@ -116,7 +116,7 @@ class AiosApi(PlatformApi):
         return answer_json({"message": "Cluster deleted"})
 
     def _query_clusters(self, records: RegistryRecords) -> Response:
-        """Answer the records matching the body's Mongo filter, by their true statuses.
+        """Answer with the records matching the body's Mongo filter, by their true statuses.
 
         Injected faults' statuses are set after the match. The setting `query_envelope` decides
         whether the filter stands in `query`: `raw` never, `wrapped` always, otherwise both forms
@@ -199,12 +199,12 @@ class AiosControls(PlatformControls):
         )
 
     def _remove_cluster(self, cluster_id: str) -> Response:
-        """Remove the record of a cluster for a test, and answer the id. Raises `Refusal` 404."""
+        """Remove a cluster's record for a test, and answer with the id. Raises `Refusal` 404."""
         RegistryRecords(self._store, self._clock.now()).remove(cluster_id)
         return answer_json({"id": cluster_id})
 
     def _remove_node(self, cluster_id: str, node_id: str) -> Response:
-        """Remove a node's entry from a cluster's record for a test, and answer the node's path.
+        """Remove a node's entry from a cluster's record for a test; answer with the node's path.
 
         The record's totals of nodes, GPUs and memory stay as they were. An unknown node changes
         nothing. Raises `Refusal` 404 without the cluster.

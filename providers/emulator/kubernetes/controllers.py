@@ -400,7 +400,7 @@ class KubernetesControls(PlatformControls):
         )
 
     def _add_pod(self, cluster_id: str) -> Response:
-        """Create the pod in the body for a test, without the cluster's token, and answer the pod.
+        """Create the pod in the body for a test, without the cluster's token; answer with the pod.
 
         The pod's namespace is created if missing, and the pod has been scheduled if a node takes
         it. Raises `StatusError`: 404 without a running control plane, 409 for a name in use, 422
@@ -418,7 +418,7 @@ class KubernetesControls(PlatformControls):
         return answer_json(objects.get(POD, pod["metadata"]["name"], body.namespace), 201)
 
     def _set_node(self, cluster_id: str, name: str) -> Response:
-        """Set whether a node is Ready, as the body says, and answer the node.
+        """Set whether a node is Ready, as the body says, and answer with the node.
 
         Raises `StatusError` 404.
         """
@@ -429,7 +429,7 @@ class KubernetesControls(PlatformControls):
         return answer_json(objects.replace(NODE, node, changed_node))
 
     def _list_ended_pods(self, cluster_id: str) -> Response:
-        """Answer how each ended pod of a cluster ended, oldest first.
+        """Answer with how each ended pod of a cluster ended, oldest first.
 
         The entries are those of `list_ended_pods`. First brings the cluster to the present time.
         The answers stay after the end of the cluster, which kills the pods that still ran.
@@ -446,7 +446,7 @@ class KubernetesControls(PlatformControls):
         return answer_json(list_ended_pods(self._store, cluster_id))
 
     def _remove_claim(self, cluster_id: str, namespace: str, name: str) -> Response:
-        """Remove a volume claim at once, even one in use, and answer the claim's last state.
+        """Remove a volume claim at once, even one in use, and answer with the claim's last state.
 
         Raises `StatusError` 404.
         """

@@ -246,7 +246,7 @@ class ScpApi(PlatformApi):
         return self._answer_accepted(", ".join(body.gpu_node_ids))
 
     def _list_nodes(self, context: ScpRequestContext) -> Response:
-        """Answer the page of visible nodes that the query asks for."""
+        """Answer with the page of visible nodes that the query asks for."""
         filters = _NODE_FILTERS | _ZONE_FILTER if context.has_zones else _NODE_FILTERS
         listing = ListQuery.parse(request.args, filters, _NODE_SORTS)
         views = [
@@ -256,7 +256,7 @@ class ScpApi(PlatformApi):
         return self._answer_page(listing, views, _NODES, "gpu_nodes")
 
     def _show_node(self, context: ScpRequestContext, gpu_node_id: str) -> Response:
-        """Answer a node, with an injected fault's state. Raises `Refusal` 404."""
+        """Answer with a node, with an injected fault's state. Raises `Refusal` 404."""
         node = context.inventory.get_node(gpu_node_id)
         view = node.to_json(context.now, with_zone=context.has_zones)
         self._apply_status_overrides([view], _NODES, field="state")
@@ -265,7 +265,7 @@ class ScpApi(PlatformApi):
     def _lock_node(
         self, context: ScpRequestContext, gpu_node_id: str, *, enabled: bool
     ) -> Response:
-        """Lock or unlock a node, and answer the node's id. Raises `Refusal` 404."""
+        """Lock or unlock a node, and answer with the node's id. Raises `Refusal` 404."""
         lock_node(context, gpu_node_id, enabled=enabled)
         return answer_json({"gpu_node_id": gpu_node_id})
 
@@ -283,7 +283,7 @@ class ScpApi(PlatformApi):
     # Fabrics.
 
     def _list_fabrics(self, context: ScpRequestContext) -> Response:
-        """Answer the page of visible fabrics, each with its nodes, that the query asks for."""
+        """Answer with the page of visible fabrics, each with its nodes, that the query asks for."""
         listing = ListQuery.parse(request.args, _FABRIC_FILTERS, _FABRIC_SORTS)
         inventory = context.inventory
         views = [
@@ -293,7 +293,7 @@ class ScpApi(PlatformApi):
         return self._answer_page(listing, views, _FABRICS, "cluster_fabrics")
 
     def _show_fabric(self, context: ScpRequestContext, cluster_fabric_id: str) -> Response:
-        """Answer a fabric with its nodes, and with an injected fault's state.
+        """Answer with a fabric with its nodes, and with an injected fault's state.
 
         Raises `Refusal` 404.
         """
@@ -311,30 +311,30 @@ class ScpApi(PlatformApi):
     # What is offered.
 
     def _list_images(self, _: ScpRequestContext) -> Response:
-        """Answer the images of the query's region. Raises `Refusal` 400 for a wrong query."""
+        """Answer with the images of the query's region. Raises `Refusal` 400 for a wrong query."""
         return answer_json(list_images(request.args))
 
     def _list_products(self, _: ScpRequestContext) -> Response:
-        """Answer the server types that the query selects.
+        """Answer with the server types that the query selects.
 
         Raises `Refusal` 400 for a wrong query.
         """
         return answer_json(list_products(request.args))
 
     def _list_node_pools(self, context: ScpRequestContext) -> Response:
-        """Answer the node pools that the query selects. Raises `Refusal` 400 for a wrong query."""
+        """Answer with the query's node pools. Raises `Refusal` 400 for a wrong query."""
         pools = list_node_pools(request.args, context.inventory, has_zones=context.has_zones)
         return answer_json(pools)
 
     def _list_versions(self) -> Response:
-        """Answer the API's versions, each with the address of this API."""
+        """Answer with the API's versions, each with the address of this API."""
         url = request.url_root.rstrip("/") + self.prefix
         return answer_json({"versions": [version.to_json(url) for version in VERSIONS]})
 
     def _answer_page(
         self, listing: ListQuery, views: list[JsonObject], folder: str, name: str
     ) -> Response:
-        """Answer the page of matching views as `name`, and how many views match as `count`.
+        """Answer with the page of matching views as `name`, and how many views match as `count`.
 
         Injected faults change the shown states of objects in `folder`, not the order.
         """
@@ -363,7 +363,7 @@ class ScpControls(PlatformControls):
         )
 
     def _set_state(self, node_id: str) -> Response:
-        """Set a node's state from now on, whatever was planned, and answer id and state.
+        """Set a node's state from now on, whatever was planned, and answer with id and state.
 
         Raises `Refusal` 404.
         """
@@ -373,7 +373,7 @@ class ScpControls(PlatformControls):
         return answer_json({"id": node_id, "status": body.state})
 
     def _remove_node(self, node_id: str) -> Response:
-        """Remove a node at once, without TERMINATING, and answer its id. Raises `Refusal` 404."""
+        """Remove a node at once, without TERMINATING; answer with its id. Raises `Refusal` 404."""
         ScpInventory(self._store, self._clock.now()).remove_node(node_id)
         return answer_json({"id": node_id})
 

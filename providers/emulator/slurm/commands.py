@@ -377,14 +377,14 @@ class SlurmControls(PlatformControls):
         )
 
     def _run_command(self, cluster_id: str) -> Response:
-        """Run a command as in a pod of Slurm, `{"command": ["squeue"]}`, and answer its output."""
+        """Run a command as in a pod of Slurm (`{"command": ["squeue"]}`); answer with its output."""
         body = _CommandBody.model_validate_json(request.get_data())
         with self._open_slurm(cluster_id) as slurm:
             result = run_command(slurm, body.command)
         return answer_json({"stdout": result.out, "stderr": result.err, "code": result.code})
 
     def _add_job(self, cluster_id: str) -> Response:
-        """Submit the job in the body, of any kind and length, and answer the job.
+        """Submit the job in the body, of any kind and length, and answer with the job.
 
         The job starts at once where nodes are free.
         """
@@ -394,7 +394,7 @@ class SlurmControls(PlatformControls):
         return answer_json(job.model_dump(mode="json"), 201)
 
     def _list_jobs(self, cluster_id: str) -> Response:
-        """Answer all jobs that the Slurm ever had, also those that squeue no longer lists."""
+        """Answer with all jobs that the Slurm ever had, also those that squeue no longer lists."""
         with self._open_slurm(cluster_id) as slurm:
             return answer_json([job.model_dump(mode="json") for job in slurm.jobs])
 

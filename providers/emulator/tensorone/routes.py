@@ -244,7 +244,7 @@ class TensorOneApi(PlatformApi):
         return self._answer_cluster(context, cluster, 201)
 
     def _list_clusters(self, context: TensorOneRequestContext) -> Response:
-        """Answer the query's page of clusters, from the cache if enabled, with faults' statuses."""
+        """Answer with the query's clusters, from the cache if enabled, with faults' statuses."""
 
         def compute_page() -> Json:
             page, paging = select_page(
@@ -260,7 +260,7 @@ class TensorOneApi(PlatformApi):
         return self._answer_enveloped(cached_page)
 
     def _get_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
-        """Answer a cluster, from the cache if enabled, with an injected fault's status.
+        """Answer with a cluster, from the cache if enabled, with an injected fault's status.
 
         Raises `Refusal` 404, also for a removed cluster in the cache.
         """
@@ -271,22 +271,22 @@ class TensorOneApi(PlatformApi):
         return self._answer_enveloped(cached_cluster)
 
     def _update_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
-        """Replace details of a cluster by the body's, and answer the cluster."""
+        """Replace details of a cluster by the body's, and answer with the cluster."""
         body = parse_body(UpdateCluster, request.get_data())
         return self._answer_cluster(context, operations.update_cluster(context, cluster_id, body))
 
     def _start_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
-        """Begin to start a cluster, with the body's changes, and answer the cluster."""
+        """Begin to start a cluster, with the body's changes, and answer with the cluster."""
         body = parse_body(StartCluster, request.get_data())
         return self._answer_cluster(context, operations.start_cluster(context, cluster_id, body))
 
     def _stop_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
-        """Begin to stop a cluster as the body says, and answer the cluster."""
+        """Begin to stop a cluster as the body says, and answer with the cluster."""
         body = parse_body(StopCluster, request.get_data())
         return self._answer_cluster(context, operations.stop_cluster(context, cluster_id, body))
 
     def _delete_cluster(self, context: TensorOneRequestContext, cluster_id: str) -> Response:
-        """Begin to delete a cluster as the body says, and answer id and status `deleting`."""
+        """Begin to delete a cluster as the body says, and answer with id and status `deleting`."""
         body = parse_body(DeleteCluster, request.get_data())
         deleted = operations.delete_cluster(context, cluster_id, body)
         return self._answer_enveloped(CachedData({"id": deleted.cluster_id, "status": "deleting"}))
@@ -294,7 +294,7 @@ class TensorOneApi(PlatformApi):
     def _answer_cluster(
         self, context: TensorOneRequestContext, cluster: Cluster, status: int = 200
     ) -> Response:
-        """Answer the cluster in the document's envelope, as data computed just now."""
+        """Answer with the cluster in the document's envelope, as data computed just now."""
         return self._answer_enveloped(CachedData(self._cluster_to_json(context, cluster)), status)
 
     def _cluster_to_json(self, context: TensorOneRequestContext, cluster: Cluster) -> Json:
@@ -324,7 +324,7 @@ class TensorOneApi(PlatformApi):
         )
 
     def _answer_enveloped(self, cached_data: CachedData, status: int = 200) -> Response:
-        """Answer the data in the document's envelope, with the data's age in the cache."""
+        """Answer with the data in the document's envelope, with the data's age in the cache."""
         meta = {
             "request_id": self._create_request_id(),
             "response_time_ms": 89,

@@ -156,18 +156,18 @@ class TogetherApi(PlatformApi):
         return TogetherOperations(self._store, now, _get_address())
 
     def _list_regions(self, _: TogetherOperations) -> Response:
-        """Answer all regions with GPU types and drivers."""
+        """Answer with all regions with GPU types and drivers."""
         return answer_json({"regions": [region.to_json() for region in REGIONS.values()]})
 
     def _create_cluster(self, operations: TogetherOperations) -> Response:
-        """Create the cluster in the body, and answer the cluster."""
+        """Create the cluster in the body, and answer with the cluster."""
         body = parse_body(CreateCluster, request.get_data())
         return self._answer_cluster(
             operations, operations.create_cluster(body, get_fault_effects())
         )
 
     def _list_clusters(self, operations: TogetherOperations) -> Response:
-        """Answer the clusters of the query's project, or all, with injected faults' statuses.
+        """Answer with the clusters of the query's project, or all, with injected faults' statuses.
 
         A fault may first remove the running preemptible nodes of all these clusters.
         """
@@ -185,42 +185,42 @@ class TogetherApi(PlatformApi):
         return answer_json({"clusters": views})
 
     def _get_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
-        """Answer a cluster; a fault may first preempt its nodes. Raises `Refusal` 404."""
+        """Answer with a cluster; a fault may first preempt its nodes. Raises `Refusal` 404."""
         cluster = operations.get_cluster(cluster_id)
         return self._answer_cluster(
             operations, operations.preempt(cluster) if get_fault_effects().is_preempted else cluster
         )
 
     def _update_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
-        """Set the fields in the body, begin the changes, and answer the cluster."""
+        """Set the fields in the body, begin the changes, and answer with the cluster."""
         body = parse_body(UpdateCluster, request.get_data())
         return self._answer_cluster(
             operations, operations.update_cluster(cluster_id, body, get_fault_effects())
         )
 
     def _delete_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
-        """Begin to delete a cluster, and answer its id."""
+        """Begin to delete a cluster, and answer with its id."""
         operations.delete_cluster(cluster_id, get_fault_effects())
         return answer_json({"cluster_id": cluster_id})
 
     def _create_volume(self, operations: TogetherOperations) -> Response:
-        """Create the volume in the body, and answer the volume."""
+        """Create the volume in the body, and answer with the volume."""
         body = parse_body(CreateVolume, request.get_data())
         return self._answer_volume(operations, operations.create_volume(body, get_fault_effects()))
 
     def _list_volumes(self, operations: TogetherOperations) -> Response:
-        """Answer the volumes of the query's project, or all, with injected faults' statuses."""
+        """Answer with the volumes of the query's project, or all, with faults' statuses."""
         volumes = operations.list_volumes(request.args.get("projectId"))
         views = [volume.to_json(operations.now) for volume in volumes]
         self._show_overrides(operations, views, _VOLUMES, "volume_id")
         return answer_json({"volumes": views})
 
     def _get_volume(self, operations: TogetherOperations, volume_id: str) -> Response:
-        """Answer a volume. Raises `Refusal` 404."""
+        """Answer with a volume. Raises `Refusal` 404."""
         return self._answer_volume(operations, operations.get_volume(volume_id))
 
     def _update_volume(self, operations: TogetherOperations) -> Response:
-        """Begin to resize the volume that the body names, and answer the volume."""
+        """Begin to resize the volume that the body names, and answer with the volume."""
         body = parse_body(UpdateVolume, request.get_data())
         return self._answer_volume(operations, operations.update_volume(body, get_fault_effects()))
 
@@ -234,7 +234,7 @@ class TogetherApi(PlatformApi):
     def _create_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str
     ) -> Response:
-        """Begin the repair of a machine, under the query's id if any, and answer the repair."""
+        """Begin the repair of a machine, under the query's id if any, and answer with it."""
         body = parse_body(CreateRemediation, request.get_data())
         remediation_id = request.args.get("remediation_id")
         remediation = operations.remediations.create(
@@ -245,7 +245,7 @@ class TogetherApi(PlatformApi):
     def _list_remediations(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str
     ) -> Response:
-        """Answer a page of a machine's remediations, the newest first by default.
+        """Answer with a page of a machine's remediations, the newest first by default.
 
         The query filters by mode, state and trigger, and sets order and page (at most 50
         remediations). The SDK has the name of `order_by` alone; its values are ours. An unknown
@@ -280,14 +280,14 @@ class TogetherApi(PlatformApi):
     def _get_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
-        """Answer a repair of a machine. Raises `Refusal` 404."""
+        """Answer with a repair of a machine. Raises `Refusal` 404."""
         remediation = operations.remediations.get(cluster_id, instance_id, remediation_id)
         return answer_json(remediation.to_json(operations.now))
 
     def _approve_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
-        """Begin a proposed repair, and answer the repair. An empty body is allowed.
+        """Begin a proposed repair, and answer with the repair. An empty body is allowed.
 
         Raises `Refusal`: 404, 409 unless proposed.
         """
@@ -301,7 +301,7 @@ class TogetherApi(PlatformApi):
     def _reject_remediation(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str, remediation_id: str
     ) -> Response:
-        """Cancel a proposed repair with the body's comment, and answer the repair.
+        """Cancel a proposed repair with the body's comment, and answer with the repair.
 
         An empty body is allowed. Raises `Refusal`: 404, 409 unless proposed.
         """
@@ -322,7 +322,7 @@ class TogetherApi(PlatformApi):
         return answer_json(cancelled.to_json(operations.now))
 
     def _answer_cluster(self, operations: TogetherOperations, cluster: Cluster) -> Response:
-        """Answer the cluster with its volume, and with injected faults' statuses."""
+        """Answer with the cluster with its volume, and with injected faults' statuses."""
         volume_id = cluster.volume_id
         volume = None if volume_id is None else operations.get_volume(volume_id)
         view = operations.cluster_to_json(cluster, volume)
@@ -330,7 +330,7 @@ class TogetherApi(PlatformApi):
         return answer_json(view)
 
     def _answer_volume(self, operations: TogetherOperations, volume: Volume) -> Response:
-        """Answer the volume with an injected fault's status."""
+        """Answer with the volume with an injected fault's status."""
         view = volume.to_json(operations.now)
         self._show_overrides(operations, [view], _VOLUMES, "volume_id")
         return answer_json(view)
@@ -406,7 +406,7 @@ class TogetherControls(PlatformControls):
         return answer_json(remediation.to_json(operations.now), 201)
 
     def _resolve_remediation(self, remediation_id: str) -> Response:
-        """Let the alerts of a proposal end, and answer the proposal, which this resolves."""
+        """Let the alerts of a proposal end, and answer with the proposal, which this resolves."""
         operations = self._create_operations()
         return answer_json(operations.remediations.resolve(remediation_id).to_json(operations.now))
 

@@ -61,7 +61,7 @@ class SshAccessApi(PlatformApi):
         return TogetherOperations(self._store, self._clock.now())
 
     def _discover(self, operations: TogetherOperations, cluster_id: str) -> Response:
-        """Answer the addresses of the issuer. Raises `Refusal` 404."""
+        """Answer with the addresses of the issuer. Raises `Refusal` 404."""
         _require_authority(operations, cluster_id)
         issuer = f"{request.scheme}://{request.host}{SSH_PREFIX}/{cluster_id}"
         return answer_json(
@@ -89,7 +89,7 @@ class SshAccessApi(PlatformApi):
         return Response(status=302, headers={"Location": f"{query.get('redirect_uri')}?{answer}"})
 
     def _exchange_code(self, operations: TogetherOperations, cluster_id: str) -> Response:
-        """Answer an identity token for a code and its verifier, once.
+        """Answer with an identity token for a code and its verifier, once.
 
         Raises `Refusal` 400, after which the code is still valid, and 404 without an SSH CA.
         """
@@ -108,7 +108,7 @@ class SshAccessApi(PlatformApi):
         return answer_json({"id_token": token, "token_type": "bearer", "expires_in": 3600})
 
     def _sign(self, operations: TogetherOperations, cluster_id: str) -> Response:
-        """Answer a certificate of the key in the body. Raises `Refusal` 400, 401 and 404.
+        """Answer with a certificate of the key in the body. Raises `Refusal` 400, 401 and 404.
 
         The certificate's 16 hours begin at the real time, not at that of the emulator's clock. A
         token may be used again.
