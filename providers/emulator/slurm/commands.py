@@ -377,7 +377,7 @@ class SlurmControls(PlatformControls):
         )
 
     def _run_command(self, cluster_id: str) -> Response:
-        """Run a command as in a pod of Slurm (`{"command": ["squeue"]}`); answer with its output."""
+        """Run a command as in a pod of Slurm, `{"command": ["squeue"]}`; answer with the output."""
         body = _CommandBody.model_validate_json(request.get_data())
         with self._open_slurm(cluster_id) as slurm:
             result = run_command(slurm, body.command)
