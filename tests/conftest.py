@@ -12,10 +12,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
+from processes.limits import LAST_RESORT
 from support.processor_time import limited_processor_time  # noqa: F401 - a fixture of all tests
 from support.servers.bucket_server import BucketServer, serve_buckets
 
+from gpuform.providers.context.run_context import close_all_clocks
+from gpuform.providers.http import close_all_clients
 from gpuform.stacks.engine import sdk_patches
 
 # No test measures time: on a busy machine examples may take long to make and to run. What passes
@@ -153,6 +157,10 @@ def pytest_runtest_logfinish() -> None:
         gc.freeze()
 
 
+# httpx gives up after five seconds: on a busy machine an answer may take longer.
+for _part in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, _part, LAST_RESORT)
+
 # The tests start many processes: each would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -174,6 +182,14 @@ def one_pickler() -> Iterator[None]:
     """Restore the SDK's pickler after each test: wrappers do not accumulate in a process."""
     with sdk_patches.unwrap_pickler():
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_clients() -> Iterator[None]:
+    """Close the clients that a process shares after each module: no other module meets them."""
+    yield
+    close_all_clients()
+    close_all_clocks()
 
 
 @pytest.fixture(scope="session")

@@ -295,6 +295,15 @@ def get_clock(environ: Mapping[str, str]) -> Clock:
         return _clocks.setdefault(key, EmulatorClock(url, expected, environ))
 
 
+def close_all_clocks() -> None:
+    """Close and forget the shared clocks of emulators: the next callers get new clocks."""
+    with _clocks_lock:
+        clocks = [*_clocks.values()]
+        _clocks.clear()
+    for clock in clocks:
+        clock.close()
+
+
 def find_emulator(environ: Mapping[str, str]) -> str:
     """Return the identity of the emulator whose clock this process follows; empty without one.
 

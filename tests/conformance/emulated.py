@@ -16,9 +16,8 @@ from conformance.kind_descriptions import KindDescription, Request
 from processes.limits import LAST_RESORT
 from support.platforms.emulator_hooks import rewrite_answers, watch_requests
 
-from gpuform.providers.context import get_clock
-from gpuform.providers.context.run_context import EmulatorClock
-from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.context.run_context import close_all_clocks
+from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.http import close_all_clients
 from gpuform.schemas.aios.updates import EMPTY_UPDATE
 
@@ -35,9 +34,7 @@ def start_emulated_platform(**options: Any) -> Iterator["Platform"]:
         with httpx.Client(base_url=server.url, trust_env=False, verify=False) as http:
             yield Platform(server, http)
         close_all_clients()
-        clock = get_clock(environment(server.url))
-        if isinstance(clock, EmulatorClock):
-            clock.close()
+        close_all_clocks()
 
 
 def get_platform_path(environ: Mapping[str, Any]) -> str:

@@ -65,7 +65,7 @@ class Platform:
 
     def wait_for_requests(self, count: int) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.sent) >= count, 10)
+            assert self.changed.wait_for(lambda: len(self.sent) >= count, LAST_RESORT)
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_an_interrupted_reader_does_not_interrupt_others(
     _wait_for_readers(listing, 3)
     first.set()
     second.set()
-    ended = [read.exception(10) for read in reads]
+    ended = [read.exception(LAST_RESORT) for read in reads]
     assert [type(error) for error in ended if error] == [type(interruption)]
     served = [read.result() for read in reads if read.exception() is None]
     assert {number for _, number in served} <= {2, 3}
@@ -266,7 +266,7 @@ class TestGoneObjects:
         _wait_for_readers(listing, 2)
         first.set()
 
-        errors = [read.exception(10) for read in reads]
+        errors = [read.exception(LAST_RESORT) for read in reads]
 
         assert [type(error) for error in errors] == [Contradicted, Contradicted]
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from processes.limits import LAST_RESORT
 from support.stacks.automated_stack import TOPOLOGY, AutomatedStack
 
 from gpuform.providers.emulator.server import environment, serve
@@ -23,7 +24,6 @@ from gpuform.stacks.operations import (
 )
 
 RESERVED = TOPOLOGY.replace("ON_DEMAND", "RESERVED\n    duration_days: 30")
-SECONDS = 60
 NO_PREVIEW = RunOptions(skip_preview=True)
 
 
@@ -63,7 +63,7 @@ def test_a_run_does_not_have_the_permission_of_a_simultaneous_run(
     def hold(event: OperationEvent) -> None:
         if isinstance(event, StepStarted):
             is_deleting.set()
-            assert may_go_on.wait(SECONDS)
+            assert may_go_on.wait(LAST_RESORT)
 
     def destroy_with_permission() -> RunResult:
         options = RunOptions(allow=("destroy-reserved",), skip_preview=True)
@@ -71,7 +71,7 @@ def test_a_run_does_not_have_the_permission_of_a_simultaneous_run(
 
     with ThreadPoolExecutor() as pool:
         allowed_run = pool.submit(destroy_with_permission)
-        assert is_deleting.wait(SECONDS)
+        assert is_deleting.wait(LAST_RESORT)
         refused_run = destroy(refused.stack)
         is_seen_by_program = "GPUFORM_ALLOW" in os.environ
         may_go_on.set()
@@ -88,7 +88,7 @@ def test_a_run_does_not_have_the_permission_of_a_simultaneous_run(
 def test_simultaneous_runs_use_the_settings_of_their_own_environment(
     stacks: list[AutomatedStack],
 ) -> None:
-    barrier = threading.Barrier(2, timeout=SECONDS)
+    barrier = threading.Barrier(2, timeout=LAST_RESORT)
 
     def plan_together(stack: AutomatedStack) -> RunResult:
         met = False

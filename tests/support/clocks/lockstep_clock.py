@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from processes.limits import LAST_RESORT
+
 
 @dataclass
 class LockstepClock:
@@ -29,7 +31,7 @@ class LockstepClock:
             wake = self.time + seconds
             self._wakes.append(wake)
             self._advance()
-            assert self._changed.wait_for(lambda: self.time >= wake, 60)
+            assert self._changed.wait_for(lambda: self.time >= wake, LAST_RESORT)
 
     def remove_thread(self) -> None:
         with self._changed:

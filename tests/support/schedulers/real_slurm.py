@@ -135,7 +135,7 @@ class Slurm:
         daemon = self._daemons.pop(name)
         daemon.terminate()
         try:
-            daemon.wait(60)
+            daemon.wait(LAST_RESORT)
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
