@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 from lsprotocol import types
+from processes.limits import LAST_RESORT
 from pygls.lsp.client import LanguageClient
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ class Editor:
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for messages of the server until the condition holds."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LAST_RESORT):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
