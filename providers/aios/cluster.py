@@ -13,6 +13,7 @@ from typing import Any
 from gpuform.providers.aios.client import get_client
 from gpuform.providers.aios.cluster_facts import (
     build_network_notices,
+    compute_totals,
     find_planned_changes,
     get_access,
     get_owner_name,
@@ -202,10 +203,10 @@ class ClusterOperations:
 
         `known_inputs` are the inputs in the state, empty for an import. A missing record is looked
         for until the registry had time to show one. A record that differs from the state is
-        confirmed by a PUT, because a GET may be older. The observed inputs have the state's totals,
-        and only entries of nodes that the state declares: others belong to somebody else, and give
-        a warning if the state declares nodes. A record that was ready with a status counts as ready
-        only with that status.
+        confirmed by a PUT, because a GET may be older. The observed inputs have the state's totals
+        (for an import, the sums over the nodes), and only entries of nodes that the state declares:
+        others belong to somebody else, and give a warning if the state declares nodes. A record
+        that was ready with a status counts as ready only with that status.
 
         Raises:
             ServerError: the state declares nodes, and the answer lists none.
@@ -222,7 +223,8 @@ class ClusterOperations:
         )
         observed = build_poll_result(record, expected_status).value
         if not known_inputs:
-            return observed
+            # Declared totals have to be the sums, but other writers leave wrong totals behind.
+            return replace(observed, inputs=compute_totals(observed.inputs))
         declared_nodes = _list_declared_nodes(known_inputs)
         if get_value(known_inputs, "nodes.node_data") is not None:
             _warn_of_foreign_nodes(context, record, declared_nodes)

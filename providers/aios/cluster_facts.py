@@ -14,7 +14,13 @@ from typing import Any, Final
 from gpuform.schemas.access import Access
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.inputs import TotalsOutputs
-from gpuform.schemas.aios.parts import NODE_COUNT, get_value, set_value, sum_declared_nodes
+from gpuform.schemas.aios.parts import (
+    NODE_COUNT,
+    get_value,
+    set_value,
+    sum_declared_nodes,
+    sum_reported_nodes,
+)
 from gpuform.schemas.aios.wire import cluster_to_declared
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.resource_facts import Notice, NoticeKind
@@ -60,6 +66,17 @@ def replace_totals(observed: Mapping[str, Any], known_inputs: Mapping[str, Any])
     for path in TOTAL_PATHS.values():
         if get_value(values, path) is not None:
             values = set_value(values, path, get_value(known_inputs, path))
+    return values
+
+
+def compute_totals(observed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return observed inputs with the sums over their nodes as totals.
+
+    A total stays as observed if a node has no number for it, and all totals stay without nodes.
+    """
+    values, nodes = dict(observed), get_value(observed, "nodes.node_data")
+    for path, total in sum_reported_nodes(nodes).items() if nodes else ():
+        values = set_value(values, path, total)
     return values
 
 

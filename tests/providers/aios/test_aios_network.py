@@ -61,6 +61,17 @@ def test_totals_are_corrected_with_the_next_change_of_nodes(cluster: Any, regist
     assert cluster.state["totals_agree"] is True
 
 
+def test_an_import_declares_the_sums_of_a_record_with_wrong_totals(
+    cluster: Any, registry: Any
+) -> None:
+    cluster.apply(DECLARED)
+    registry.send_request("PUT", PATH, {"$set": {"gpus.count": 7, "nodes.count": 9, "memory": 5}})
+    imported = cluster.lifecycle.read(ID, {})
+    assert imported.inputs["nodes"]["count"] == 2
+    assert cluster.check(imported.inputs)["gpus"] == {"count": 3, "memory": 49152}
+    assert (imported.outs["totals"]["nodes"], imported.outs["totals_agree"]) == (9, False)
+
+
 def test_totals_changed_by_other_resources_give_no_notice(cluster: Any, registry: Any) -> None:
     cluster.apply(ALONE)
     entry = copy.deepcopy(CLUSTER["nodes"]["nodeData"][1])
