@@ -166,7 +166,7 @@ def summarize_resource(platform: str, kind: str, outputs: Mapping[str, Any]) -> 
 
 
 def _get_state(outputs: Mapping[str, Any]) -> str:
-    """Return the counted states of the resource's nodes, else the platform's word for the state.
+    """Return how many nodes are in each state, such as `2 RUNNING`, else the resource's own state.
 
     Empty for a resource that has a list of nodes, but no node.
     """

@@ -120,12 +120,12 @@ def are_emulated(platforms: Iterable[str] | None = None) -> bool:
     An unknown platform counts as not emulated.
     """
     environ = get_run_context().environ
-    known = all_platforms()
+    platform_by_name = all_platforms()
     if platforms is None:
-        platforms = [name for name, platform in known.items() if platform.emulator]
+        platforms = [name for name, platform in platform_by_name.items() if platform.emulator]
     return all(
-        platform_name in known
-        and is_emulated(environ.get(known[platform_name].address, ""), environ)
+        platform_name in platform_by_name
+        and is_emulated(environ.get(platform_by_name[platform_name].address, ""), environ)
         for platform_name in platforms
     )
 

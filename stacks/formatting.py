@@ -176,7 +176,10 @@ class _Layout:
         return True
 
     def _add_text(self, token: Any, source: str) -> None:
-        """Add the text of a token; further lines are indented like values, block scalars moved."""
+        """Add the text of a token at the current position, with any further lines indented to fit.
+
+        The lines of a block scalar keep their indentation relative to each other.
+        """
         # A block scalar is moved as a whole: its relative indentation is part of the value.
         if isinstance(token, tokens.ScalarToken) and token.style in ("|", ">"):
             current_block = self._blocks[-1] if self._blocks else _Block(-1, 0)

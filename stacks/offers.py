@@ -61,13 +61,17 @@ def query_offers(
     Raises:
         EngineError: a platform has no list of offers.
     """
-    known = list_platforms_with_offers()
+    platforms_with_offers = list_platforms_with_offers()
     for platform_name in platforms:
-        if platform_name not in known:
-            hint = suggest_name(platform_name, known, f"use one of {', '.join(known)}")
+        if platform_name not in platforms_with_offers:
+            hint = suggest_name(
+                platform_name,
+                platforms_with_offers,
+                f"use one of {', '.join(platforms_with_offers)}",
+            )
             raise EngineError(f"{platform_name} is not a platform with a list of offers", hint=hint)
     offers = Offers()
-    for platform in platforms or known:
+    for platform in platforms or platforms_with_offers:
         _query_platform(platform, settings, regions, offers)
     return offers
 

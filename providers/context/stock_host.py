@@ -39,9 +39,9 @@ class StockHost:
 
 @cache
 def find_host() -> StockHost | None:
-    """Return interruption and log of Pulumi's stock host, or None in any other process.
+    """Return the stock host of Pulumi, with its interruption and log; None in any other process.
 
-    The engine gives the host its address as the first argument; without one there is no log.
+    The engine passes its address as the first argument; without one there is no log.
     """
     if not _is_stock_host():
         return None

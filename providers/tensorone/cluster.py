@@ -494,10 +494,11 @@ def _measure_gpu_usage(settings: Settings, object_id: str) -> float | None:
 
 
 def _observe_gpu_work(settings: Settings, object_id: str) -> Observation | None:
-    """Return an observation whose gap says how the GPUs may be in use, by TensorOne's metrics.
+    """Return what TensorOne's metrics show of the work on the cluster's GPUs.
 
-    The observation of a missing, stopped or idle cluster has no gap. Returns None for a running
-    cluster without metrics: TensorOne reports nothing else about work.
+    The gap of the observation says how the GPUs may be in use; a missing, stopped or idle cluster
+    has none. Returns None for a running cluster without metrics: TensorOne reports nothing else
+    about work.
 
     Raises:
         GpuformError: the platform does not answer.

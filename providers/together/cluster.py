@@ -362,9 +362,7 @@ class ClusterOperations:
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> RemovedNodes | None:
-        """Predict the nodes to be removed or repaired by an update now.
-
-        None for a missing cluster.
+        """Predict which nodes an update would now remove or repair; None for a missing cluster.
 
         Raises:
             InvalidNodeNames: declared names do not fit the nodes of the cluster.

@@ -26,9 +26,9 @@ from gpuform.schemas.values import to_unix_time
 def list_existing_objects(settings: Settings) -> list[ExistingObject]:
     """Return the clusters and shared volumes, without objects in deletion.
 
-    Sends two list requests for the project of the key, and two for that of the variable, which
-    names the project of new objects. A volume has the region of a cluster with that volume, or
-    none, because Together reports no region of a volume.
+    Asks for the objects of the API key's own project and, if an environment variable names the
+    project of new objects, for those of that project: two requests each. Together reports no region
+    of a volume: it is that of a cluster with the volume, else empty.
 
     Raises:
         GpuformError: Together does not answer.

@@ -137,7 +137,9 @@ def _find_cluster(
                 f"{name} is a {short_type(entry.type)}, not a cluster",
                 hint=_format_choices(accessible),
             )
-    names = {known for entry, access in accessible for known in (name_of(entry.urn), access.name)}
+    names = {access.name for _, access in accessible} | {
+        name_of(entry.urn) for entry, _ in accessible
+    }
     hint = suggest_name(name, names - {""}, _format_choices(accessible), similarity=0.6)
     raise NoAccess(f"stack '{stack.name}' has no cluster {name!r}", hint=hint)
 

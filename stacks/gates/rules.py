@@ -79,9 +79,9 @@ def find_steep_growth(plan: Plan, changes: Sequence[ResourceChange], most: str) 
 
 
 def list_unpriced_growth(plan: Plan) -> list[str]:
-    """List the expenses without a known price in a plan with growing cost.
+    """Return the expenses of unknown price that the plan may add.
 
-    An expense unknown before the plan, too, counts only if the known cost grows.
+    An expense that was unknown before the plan as well counts only if the known cost grows.
     """
     if plan.cost is None:
         return []

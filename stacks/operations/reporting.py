@@ -4,7 +4,8 @@ Commands and the Python API call this module in place of the operations themselv
 fails never fails an operation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,21 +45,14 @@ def run_reported_operation(
         parent=selected.traceparent,
     ):
         announcer = _create_announcer(selected, callbacks.warn)
-        if announcer is None:
-            result = run_operation(selected, options, callbacks, saved_plan)
-            _send_metrics(result.final_state, callbacks.warn, is_measured=_is_measured(options))
-            return result
-        from gpuform.stacks.operations import notifying  # noqa: PLC0415 - only with rules
+        if announcer is not None:
+            from gpuform.stacks.operations import notifying  # noqa: PLC0415 - only with rules
 
-        subject = subject or notifying.choose_subject(options)
-        try:
+            subject = subject or notifying.choose_subject(options)
+        reports_errors = subject not in {"nothing", "approval"}
+        with _announce_error(announcer if reports_errors else None, options.command):
             result = run_operation(selected, options, callbacks, saved_plan)
-        except GpuformError as error:
-            if subject not in {"nothing", "approval"}:
-                findings = partial(notifying.find_error_findings, options.command, error)
-                announcer.announce(options.command, findings)
-            raise
-        if subject != "nothing" and not result.was_applied:
+        if announcer is not None and subject != "nothing" and not result.was_applied:
             announcer.announce(
                 options.command,
                 partial(notifying.find_run_findings, result, options, subject),
@@ -88,21 +82,28 @@ def find_reported_drift(
         parent=selected.traceparent,
     ):
         announcer = _create_announcer(selected, callbacks.warn)
-        if announcer is None:
+        with _announce_error(announcer, "drift"):
             result = find_drift(selected, targets, callbacks, emulate=emulate)
-            _send_metrics(result.final_state, callbacks.warn, drift=_count_drift(result, targets))
-            return result
-        from gpuform.stacks.operations import notifying  # noqa: PLC0415 - only with rules
+        if announcer is not None:
+            from gpuform.stacks.operations import notifying  # noqa: PLC0415 - only with rules
 
-        try:
-            result = find_drift(selected, targets, callbacks, emulate=emulate)
-        except GpuformError as error:
-            announcer.announce("drift", partial(notifying.find_error_findings, "drift", error))
-            raise
-        drift_findings = partial(notifying.find_drift_findings, result, is_complete=not targets)
-        announcer.announce("drift", drift_findings, result.final_state)
+            drift_findings = partial(notifying.find_drift_findings, result, is_complete=not targets)
+            announcer.announce("drift", drift_findings, result.final_state)
         _send_metrics(result.final_state, callbacks.warn, drift=_count_drift(result, targets))
         return result
+
+
+@contextmanager
+def _announce_error(announcer: "Announcer | None", command: str) -> Iterator[None]:
+    """Announce an error that the context raises, except without an announcer."""
+    try:
+        yield
+    except GpuformError as error:
+        if announcer is not None:
+            from gpuform.stacks.operations import notifying  # noqa: PLC0415 - only with rules
+
+            announcer.announce(command, partial(notifying.find_error_findings, command, error))
+        raise
 
 
 def _create_announcer(selected: SelectedStack, warn: Callable[[str], None]) -> "Announcer | None":

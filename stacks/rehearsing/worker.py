@@ -306,7 +306,7 @@ class ShareRehearsal:
                 self._dependencies[urn] |= needed
 
     def _add_advice(self, outcome: HazardOutcome) -> HazardOutcome:
-        """Return the outcome with the declarations to avoid the loss, the best first."""
+        """Return the outcome with advice: alternatives that lose less when played, best first."""
         change = self._learned.changes.get(outcome.hazard.urn)
         if change is None or change.urn not in self._learned.list_riskiest(MOST_ADVISED):
             return outcome
@@ -419,7 +419,7 @@ class ShareRehearsal:
         return find_unknown_objects(list_objects(self.server), known_ids)
 
     def _take_kill_snapshots(self, plays: Sequence[tuple[int, HazardPlay]]) -> KillSnapshots:
-        """Return the snapshots which kills leave at the requests of the plays."""
+        """Return the snapshots that the kills among the plays leave, by number of the request."""
         numbers = {
             play.point.number
             for _, play in plays

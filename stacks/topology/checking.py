@@ -184,7 +184,7 @@ def check_options(
     for key, entry in options.items():
         if key in LISTS or key in SINGLE:
             for node in (entry.node,) if key in SINGLE else list_items(entry):
-                _check_named(key, node, scope, problems)
+                _check_resource_option(key, node, scope, problems)
             continue
         for node in _list_decisive_nodes(key, entry):
             require_known(node, f"{address}.{key}", scope, problems, planning=planning)
@@ -192,12 +192,15 @@ def check_options(
         for node in _list_alias_parents(key, entry):
             # The parent of an alias can also be a URN, as text.
             if scope.find_named_resources(node) is not None:
-                _check_named("parent", node, scope, problems)
+                _check_resource_option("parent", node, scope, problems)
     return option_values
 
 
-def _check_named(key: str, node: Node, scope: Scope, problems: Diagnostics) -> None:
-    """Report a node without a reference to resources, or for most options to exactly one."""
+def _check_resource_option(key: str, node: Node, scope: Scope, problems: Diagnostics) -> None:
+    """Report the value of a resource option unless it refers to resources, or to one resource.
+
+    Only the options in `LISTS` may name several resources.
+    """
     count_before = len(problems)
     scope.evaluate_node(node, problems)
     if len(problems) > count_before:

@@ -267,7 +267,7 @@ def _report_written(
     *,
     as_json: bool,
 ) -> None:
-    """Print each context with its file, or all contexts as JSON."""
+    """Print each context and its file, joined by `preposition`, or all contexts as JSON."""
     screen = reached_stack.session.screen
     if as_json:
         rows = [

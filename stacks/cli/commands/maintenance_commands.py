@@ -32,7 +32,13 @@ from gpuform.stacks.cli.flags import (
     require_checks_flag,
     yes_flag,
 )
-from gpuform.stacks.cli.session import FORMATS, add_stack_flags, open_session, write_review
+from gpuform.stacks.cli.session import (
+    FORMATS,
+    Session,
+    add_stack_flags,
+    open_session,
+    write_review,
+)
 from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.operations.runs.options import RunOptions
@@ -80,16 +86,8 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
       gpuform drift --stack prod
       gpuform drift --detailed-exitcode --format github --output drift.md
     """
-    from gpuform.schemas.plan import Plan  # noqa: PLC0415 - as above
+    from gpuform.schemas.plan import Plan  # noqa: PLC0415 - the engine, not for help
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
-        create_message_callbacks,
-        find_workspace,
-        select_stack,
-    )
-    from gpuform.stacks.cli.stack_runs import is_continued_in_virtualenv  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.reporting import find_reported_drift  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.runs.plan_file import write_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.runs.stacks_plan_file import (  # noqa: PLC0415 - as above
         write_stacks_plan,
@@ -114,14 +112,9 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
             problems: list[str] = []  # each stack's process has reported its own
             review = Review.from_stacks_plan(plan, emulate=emulate)
         else:
-            # The state is enough: no program runs.
-            workspace = find_workspace(session, runs_program=False)
-            if is_continued_in_virtualenv(workspace.project):
+            result = _find_stack_drift(session, target, emulate=emulate)
+            if result is None:
                 return SUCCESS
-            selected = select_stack(session, workspace)
-            callbacks = create_message_callbacks(session.screen)
-            with raise_on_signals():
-                result = find_reported_drift(selected, target, callbacks, emulate=emulate)
             plan, succeeded, problems = result.plan, result.succeeded, [*_list_problems(result)]
             review = Review([StackFacts(plan, emulate=emulate)])
         write_review(review, form, output, session)
@@ -136,6 +129,29 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     if not succeeded:
         return FAILED
     return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
+
+
+def _find_stack_drift(
+    session: Session, targets: tuple[str, ...], *, emulate: bool
+) -> "DriftResult | None":
+    """Return the drift of the selected stack; None if another interpreter has run the command."""
+    from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
+        create_message_callbacks,
+        find_workspace,
+        select_stack,
+    )
+    from gpuform.stacks.cli.stack_runs import is_continued_in_virtualenv  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.reporting import find_reported_drift  # noqa: PLC0415 - as above
+
+    # The state is enough: no program runs.
+    workspace = find_workspace(session, runs_program=False)
+    if is_continued_in_virtualenv(workspace.project):
+        return None
+    selected = select_stack(session, workspace)
+    callbacks = create_message_callbacks(session.screen)
+    with raise_on_signals():
+        return find_reported_drift(selected, targets, callbacks, emulate=emulate)
 
 
 def _list_problems(drift_result: "DriftResult") -> Iterator[str]:

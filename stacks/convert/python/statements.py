@@ -354,9 +354,9 @@ def _find_common_kinds(values: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
 
 
 def _list_kinds(value: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:
-    """Return the kinds of a value and, for an object, of all its parts, each with its path.
+    """Return the path and kind of a value and, for an object, of each of its members at any depth.
 
-    The kind is `any` for code and for types without a kind.
+    The kind is `any` for a Python expression and for a type that has no kind.
     """
     if isinstance(value, Mapping):
         inner = [

@@ -44,11 +44,12 @@ def inline_modules(files: TerraformFiles, folder: Path) -> "list[ModuleInstance]
         TerraformNotRead: a module's files are wrong, or modules include each other.
     """
     instances: list[ModuleInstance] = []
-    while (found := _find_local_module(files, folder)) is not None:
-        block, module_folder = found
+    while (local_module := _find_local_module(files, folder)) is not None:
+        block, module_folder = local_module
         files.blocks.remove(block)
         including = (block.position, *block.position.included)
-        if module_folder.resolve() in {Path(place.file).parent.resolve() for place in including}:
+        including_folders = {Path(position.file).parent.resolve() for position in including}
+        if module_folder.resolve() in including_folders:
             raise TerraformNotRead(f"{block.position}: this module includes itself")
         own_position = block.position._replace(included=())
         included = (own_position, *including[1:])
