@@ -49,6 +49,9 @@ def add_format_flags(
     Without `default` the flag is required.
     """
 
+    # A default of None would count as a value for click, so that the flag were not required.
+    given: dict[str, Any] = {"default": default, "show_default": True} if default else {}
+
     def add_flags(command: "Command") -> "Command":
         if "json" in formats:
             command = click.option(
@@ -61,10 +64,9 @@ def add_format_flags(
             cls=OptionWithOldNames,
             old_names=("-f",),
             type=click.Choice(formats),
-            default=default,
-            required=default is None,
-            show_default=default is not None,
+            required=not given,
             help=help_text,
+            **given,
         )(command)
 
     return add_flags
