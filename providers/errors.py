@@ -1,24 +1,33 @@
 """The errors of gpuform's providers, each one message for the user.
 
-GpuformError                  the root of all errors for users ├── ApiError                  the
-platform answered with an error │   ├── AuthError             401: the key is not accepted │   ├──
-NoCredit              402: the account has no credit left │   ├── PermissionDenied      403: the key
-may not do this │   ├── NotFound              404, in the platform's own error document │   ├──
-Conflict              409: the state of the object forbids it │   │   └── OutOfCapacity     the
-platform has no such GPUs at the moment │   ├── InvalidRequest        400, 422: the platform refuses
-the values │   ├── RateLimited           429 │   └── ServerError           5xx, or an answer that
-cannot be understood │       ├── ForeignAnswer     it is not the platform's own │       └──
-Contradicted      one says gone, another shows the object ├── Unreachable               the request
-certainly never left this machine ├── UnknownOutcome            the request may have had its effect;
-no answer shows ├── Unfinished                a change may be done, all of it or in part ├──
-MissingCredentials        no key is configured ├── NotReady                  waiting ended before
-the object was as wanted ├── Cancelled                 the run was interrupted ├── AmbiguousObject
-several objects could be the one that was created ├── AdoptionQuestion          only the user can
-say whether objects are ours ├── NothingMade               a create that was looked for made nothing
-├── NameTaken                 an object of that name exists and is not ours ├── NotAllowed
-it destroys what only a named permission may destroy ├── UnplannedRemoval          it removes more
-nodes than the plan, or than were drained ├── UnsupportedKind           the platform has no such
-resource └── BrokenPlatform            what announces the platform does not serve
+GpuformError                  the root of all errors for users
+├── ApiError                  the platform answered with an error
+│   ├── AuthError             401: the key is not accepted
+│   ├── NoCredit              402: the account has no credit left
+│   ├── PermissionDenied      403: the key may not do this
+│   ├── NotFound              404, in the platform's own error document
+│   ├── Conflict              409: the state of the object forbids it
+│   │   └── OutOfCapacity     the platform has no such GPUs at the moment
+│   ├── InvalidRequest        400, 422: the platform refuses the values
+│   ├── RateLimited           429
+│   └── ServerError           5xx, or an answer that cannot be understood
+│       ├── ForeignAnswer     it is not the platform's own
+│       └── Contradicted      one says gone, another shows the object
+├── Unreachable               the request certainly never left this machine
+├── UnknownOutcome            the request may have had its effect; no answer shows
+├── Unfinished                a change may be done, all of it or in part
+├── MissingCredentials        no key is configured
+├── NotReady                  waiting ended before the object was as wanted
+│   └── NotShown              the platform does not show the object
+├── Cancelled                 the run was interrupted
+├── AmbiguousObject           several objects could be the one that was created
+├── AdoptionQuestion          only the user can say whether objects are ours
+├── NothingMade               a create that was looked for made nothing
+├── NameTaken                 an object of that name exists and is not ours
+├── NotAllowed                it destroys what only a named permission may destroy
+├── UnplannedRemoval          it removes more nodes than the plan, or than were drained
+├── UnsupportedKind           the platform has no such resource
+└── BrokenPlatform            what announces the platform does not serve
 
 Messages never contain credentials or whole bodies of answers. Library errors never cross this
 room: nothing that httpx, pydantic or tenacity raises reaches a caller.
@@ -188,6 +197,10 @@ class NotReady(GpuformError, Generic[T]):
         """Mask secrets in the error's texts, and drop the last observed value."""
         super().redact(redact_text)
         self.last = None
+
+
+class NotShown(NotReady[T]):
+    """The platform does not show the object: it is gone, or a replica lags behind."""
 
 
 class Cancelled(NotReady[T]):

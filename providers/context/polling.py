@@ -16,12 +16,14 @@ from gpuform.providers.errors import (
     ForeignAnswer,
     GpuformError,
     NotReady,
+    NotShown,
     OutOfCapacity,
     RateLimited,
     ServerError,
     UnknownOutcome,
     Unreachable,
 )
+from gpuform.providers.records import PROPAGATION_TIME_S
 
 T = TypeVar("T")
 
@@ -103,17 +105,18 @@ def wait_until_done(
     Args:
         context: its deadline ends the wait.
         probe: asks the platform. `TRANSIENT_ERRORS` are waited out, except for a ForeignAnswer to
-            the first probe; this one and all other errors pass.
+            the first probe, and NotShown, except as `_Prober` says; all other errors pass.
         label: names the object in messages.
         interval: seconds, or a common schedule.
         limit: the longest wait in seconds.
 
     Raises:
         NotReady: a result has failed or the time is over; has the last value.
+        NotShown: the object stays missing.
         Cancelled: the run was interrupted; has the last value.
     """
     started = context.clock.now()
-    last_result: PollResult[T] | None = None
+    prober = _Prober(context, probe)
     phase = reported_phase = ""
     pause = 0.0
     if isinstance(interval, PollSchedule) and context.progress.just_created:
@@ -126,8 +129,7 @@ def wait_until_done(
             context.raise_if_cancelled()
             probed_at = context.clock.now()
             waited = format_duration(probed_at - started)
-            result, phase = _probe_once(probe, is_first=not phase)
-            last_result = result or last_result
+            result, phase = prober.probe_once(is_first=not phase)
             if result is not None and result.is_done:
                 return result.value
             if result is not None and result.failure is not None:
@@ -138,7 +140,7 @@ def wait_until_done(
                 reported_phase = phase
             if context.compute_remaining_seconds() == 0 or probed_at - started >= limit:
                 reason = f"{label}: not done after {waited}; last seen: {phase}"
-                raise NotReady(reason, last=_get_value(last_result))
+                raise NotReady(reason, last=prober.last_value)
             # Others that wait on the same virtual clock may have moved it this far already.
             if isinstance(interval, PollSchedule):
                 pause = interval.compute_delay(probed_at, probed_at - started)
@@ -149,7 +151,7 @@ def wait_until_done(
         except Cancelled:
             reason = f"{label}: interrupted after {format_duration(context.clock.now() - started)}"
             reason += f"; last seen: {phase}" if phase else ""
-            raise Cancelled(reason, last=_get_value(last_result)) from None
+            raise Cancelled(reason, last=prober.last_value) from None
 
 
 def wait_until_gone(
@@ -188,28 +190,44 @@ def format_duration(seconds: float) -> str:
     return f"{total_seconds // 3600}h{total_seconds % 3600 // 60:02d}m"
 
 
-def _get_value(result: PollResult[T] | None) -> T | None:
-    """Return the value of a poll's result; None without a result."""
-    return None if result is None else result.value
+class _Prober(Generic[T]):
+    """Probes on behalf of one wait; `last_value` is the object as last observed, or None."""
 
+    def __init__(self, context: ProviderContext, probe: Callable[[], PollResult[T]]) -> None:
+        self._context = context
+        self._probe = probe
+        self._missed_at: float | None = None
+        self.last_value: T | None = None
 
-def _probe_once(
-    probe: Callable[[], PollResult[T]], *, is_first: bool
-) -> tuple[PollResult[T] | None, str]:
-    """Return the result of one probe and the phase to show.
+    def probe_once(self, *, is_first: bool) -> tuple[PollResult[T] | None, str]:
+        """Return the result of one probe and the phase to show; without a result, None and why.
 
-    For a transient error None and the error's text. A ForeignAnswer to the first probe and all
-    other errors pass.
-    """
-    try:
-        result = probe()
-    except TRANSIENT_ERRORS as error:
-        # Before any answer of the platform, a foreign one means a wrong address: waiting would be
-        # in vain.
-        if is_first and isinstance(error, ForeignAnswer):
-            raise
-        return None, f"no answer: {error.message}"
-    return result, result.phase
+        A transient error gives no result, and neither does an object that the platform does not
+        show. A ForeignAnswer to the first probe and all other errors pass. NotShown passes when the
+        object has been missing for the propagation time, at the deadline, and for an object that
+        this call has just created and nobody has shown yet: for such an object the caller searches.
+        """
+        probed_at = self._context.clock.now()
+        try:
+            result = self._probe()
+        except TRANSIENT_ERRORS as error:
+            # Before any answer of the platform, a foreign one means a wrong address: waiting would
+            # be in vain.
+            if is_first and isinstance(error, ForeignAnswer):
+                raise
+            return None, f"no answer: {error.message}"
+        except NotShown:
+            # A replica that lags behind hides an object that another replica shows.
+            self._missed_at = probed_at if self._missed_at is None else self._missed_at
+            if (
+                (self.last_value is None and self._context.progress.just_created)
+                or probed_at - self._missed_at >= PROPAGATION_TIME_S
+                or self._context.compute_remaining_seconds() == 0
+            ):
+                raise
+            return None, "not shown by the platform"
+        self._missed_at, self.last_value = None, result.value
+        return result, result.phase
 
 
 CAPACITY_ROUND_S = 60.0

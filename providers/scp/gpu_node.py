@@ -15,7 +15,7 @@ from gpuform.providers.context import (
 )
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.draining import NodeEviction
-from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.errors import GpuformError, NotReady, NotShown
 from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.lifetime import IdlenessVerdict, Power
 from gpuform.providers.operations import Observed, Settings, Timeouts
@@ -193,7 +193,7 @@ class GpuNodeOperations:
         def poll() -> PollResult[ObservedNode]:
             observed_node = node.refresh()
             if observed_node is None:
-                raise NotReady(f"GPU node {object_id} no longer exists on the platform")
+                raise NotShown(f"GPU node {object_id} no longer exists on the platform")
             # A node takes one step at a time: each poll sends the next one.
             has_sent = steps.send_next_steps([(observed_node, declared_node)], fabric, fabric.id)
             has_differences = any(find_differences(observed_node, declared_node, fabric))

@@ -29,7 +29,7 @@ from gpuform.providers.errors import (
     Conflict,
     GpuformError,
     NotFound,
-    NotReady,
+    NotShown,
     OutOfCapacity,
 )
 from gpuform.providers.evidence import Observation
@@ -179,7 +179,7 @@ class ClusterOperations:
         def poll() -> PollResult[ObservedCluster]:
             reading = self._find_cluster(object_id)
             if reading is None:
-                raise NotReady(f"cluster {object_id} no longer exists on the platform")
+                raise NotShown(f"cluster {object_id} no longer exists on the platform")
             last_reading[:] = [reading]
             cluster = reading.cluster
             phase, failure_reason = cluster.status or "no status", find_failure(cluster)

@@ -21,7 +21,7 @@ from gpuform.providers.context import (
     wait_until_gone,
 )
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
-from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
+from gpuform.providers.errors import GpuformError, NotFound, NotReady, NotShown, OutOfCapacity
 from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
@@ -213,7 +213,7 @@ class ClusterOperations:
         def poll() -> PollResult[ObservedCluster]:
             cluster = self._find_cluster(object_id, inputs.project_id)
             if cluster is None:
-                raise NotReady(f"cluster {object_id} no longer exists on the platform")
+                raise NotShown(f"cluster {object_id} no longer exists on the platform")
             last_cluster[:] = [cluster]
             may_have_more = is_elastic(inputs.dump_declared(), cluster)
             poll_result = evaluate_cluster(cluster, inputs.num_gpus, may_have_more=may_have_more)

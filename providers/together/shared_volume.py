@@ -16,7 +16,7 @@ from gpuform.providers.context import (
     wait_until_gone,
 )
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
-from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady
+from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady, NotShown
 from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import KindHooks, Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
@@ -119,7 +119,7 @@ class SharedVolumeOperations:
         def poll() -> PollResult[ObservedVolume]:
             volume = self._find_volume(object_id, inputs.project_id)
             if volume is None:
-                raise NotReady(f"volume {object_id} no longer exists on the platform")
+                raise NotShown(f"volume {object_id} no longer exists on the platform")
             return evaluate_volume(volume, inputs.size_tib)
 
         return wait_until_done(

@@ -16,6 +16,7 @@ from gpuform.providers.errors import (
     GpuformError,
     NotFound,
     NotReady,
+    NotShown,
     ServerError,
     Unreachable,
 )
@@ -168,3 +169,34 @@ def test_an_interrupted_wait_for_a_deletion_is_an_interruption(call: ProviderCon
 )
 def test_durations_are_formatted(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_an_object_that_a_replica_hides_for_a_while_is_waited_for(call: ProviderContext) -> None:
+    probe = Probe(
+        PollResult(1, "Pending"),
+        *[NotShown("gone"), _build_server_error(), NotShown("gone")],
+        PollResult(2, "Ready", is_done=True),
+    )
+    assert wait_until_done(call, probe, label="x", interval=20) == 2
+
+
+def test_an_object_missing_for_the_propagation_time_ends_the_wait(call: ProviderContext) -> None:
+    # Before the last miss the object is shown: the time starts again.
+    steps = [NotShown("gone"), PollResult(1, "Pending"), NotShown("gone")]
+    with pytest.raises(NotShown, match="gone"):
+        wait_until_done(call, Probe(*steps), label="x", interval=20)
+    assert call.clock.pauses == [20] * 5  # type: ignore[attr-defined]
+
+
+def test_an_object_missing_at_the_deadline_ends_the_wait(call: ProviderContext) -> None:
+    call.start_deadline(30)
+    with pytest.raises(NotShown):
+        wait_until_done(call, Probe(NotShown("gone")), label="x", interval=20)
+    assert call.clock.pauses == [20, 10]  # type: ignore[attr-defined]
+
+
+def test_a_created_object_that_no_probe_has_shown_ends_the_wait(call: ProviderContext) -> None:
+    call.progress.just_created = True
+    with pytest.raises(NotShown):
+        wait_until_done(call, Probe(NotShown("gone")), label="x", interval=20)
+    assert call.clock.pauses == []  # type: ignore[attr-defined]
