@@ -157,10 +157,12 @@ class NodePoolOperations:
         A state that has never seen the pool is filled by an import: by the id, and by
         `known_inputs` if there are any. Uncordons nodes after an interrupted run, except in a
         preview. In the observed inputs, nodes of an interrupted repair count as existing. Returns
-        None if no node exists, or if the id is malformed.
+        None if no node exists, or if the id is malformed. A preview looks once: it returns a pool
+        without nodes if none exists and nobody knows whether some were created.
 
         Raises:
-            UnknownOutcome: no node exists, and nobody knows whether some were created.
+            UnknownOutcome: no node exists, and nobody knows whether some were created; not in a
+                preview.
             GpuformError: SCP does not show the nodes now, and may show them later. A preview
                 returns None then.
         """
@@ -172,7 +174,9 @@ class NodePoolOperations:
             return self._import_pool(client, context, object_id, known_inputs)
         nodes, ledger = self._build_pool_nodes(client, context, object_id, known_inputs)
         nodes.refresh()
-        if not nodes.nodes_by_id:
+        # The run after a preview looks for the nodes of the creates, and asks if need be: a preview
+        # that failed would keep every `up --refresh` from doing so.
+        if not nodes.nodes_by_id and not (context.preview and ledger.uncertain_names):
             ledger.refuse_while_uncertain()
             # Reported as gone, the pool would be created again beside nodes that still exist.
             if ledger.absent_ids and not context.preview:
@@ -185,9 +189,11 @@ class NodePoolOperations:
         NodeDrainer.for_pool(context, object_id, known_inputs).uncordon_leftovers(nodes.all)
         declared = DeclaredPool.from_inputs(known_inputs or context.stored_properties)
         inspected = self._inspect_nodes(context, known_inputs or context.stored_properties, nodes)
-        outputs = build_pool_outputs(
-            inspected, ledger, declared.get_key, _describe_unready_nodes(nodes.all, declared)
-        )
+        reason = _describe_unready_nodes(nodes.all, declared)
+        if not nodes.nodes_by_id:
+            names = ", ".join(sorted(ledger.uncertain_names))
+            reason = f"the result of creating {names} is unknown"
+        outputs = build_pool_outputs(inspected, ledger, declared.get_key, reason)
         live_names = {node.gpu_node_name for node in nodes.all if not is_terminating(node.state)}
         repaired_names = (
             repair.node for repair in Repairs.from_intents(context.intents).list_for(object_id)

@@ -95,6 +95,17 @@ class TestPool:
         assert_complete(environment, pool, 3)
         assert environment.count_writes() == {CREATE: 1, DELETE: 1}
 
+    def test_a_preview_shows_a_pool_of_which_no_node_is_shown_yet(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
+        answer_late(environment, 100_000, "none")
+        pool = environment.create("NodePool", pool_inputs)
+        assert pool.outs["ready"] is False
+        previewed = environment.refresh(pool, preview=True)
+        assert (previewed.outs["ready"], previewed.nodes) == (False, {})
+        # The refresh itself looks for the propagation time: the create has created nothing.
+        assert environment.refresh(pool) is None
+
     @answers
     def test_a_run_killed_after_the_answer_is_continued(
         self,
@@ -244,6 +255,17 @@ class TestGpuNode:
 
     @pytest.mark.slow
     @pytest.mark.sampled(3)
+    def test_a_preview_shows_a_pool_of_which_no_node_is_shown_yet(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
+        answer_late(environment, 100_000, "none")
+        pool = environment.create("NodePool", pool_inputs)
+        assert pool.outs["ready"] is False
+        previewed = environment.refresh(pool, preview=True)
+        assert (previewed.outs["ready"], previewed.nodes) == (False, {})
+        # The refresh itself looks for the propagation time: the create has created nothing.
+        assert environment.refresh(pool) is None
+
     @answers
     def test_a_run_killed_after_the_answer_is_continued(
         self,
@@ -297,6 +319,20 @@ class TestGpuNode:
         hide(monkeypatch, environment, {node.id}, seconds=50)
         environment.delete(node)
         assert "solo" not in environment.list_node_states()
+
+    def test_an_update_waits_for_a_node_that_is_not_shown_for_a_moment(
+        self, environment: Any, node: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wait_until_ready = GpuNodeOperations.wait_until_ready
+
+        def hide_first(self: Any, *given: Any) -> Any:
+            monkeypatch.setattr(GpuNodeOperations, "wait_until_ready", wait_until_ready)
+            hide(monkeypatch, environment, {node.id}, seconds=50)
+            return wait_until_ready(self, *given)
+
+        monkeypatch.setattr(GpuNodeOperations, "wait_until_ready", hide_first)
+        locked = environment.update(node, {**node.inputs, "lock_enabled": True})
+        assert (locked.outs["ready"], locked.outs["lock_enabled"]) == (True, True)
 
     def test_destroy_deletes_a_node_that_is_hidden_when_it_is_about_to(
         self, environment: Any, node: Any, monkeypatch: pytest.MonkeyPatch
