@@ -101,31 +101,23 @@ def import_object(kind: Kind, import_id: str, settings: Settings) -> ReadResult:
     if not result.id:
         return result
     inputs, rules = dict(result.inputs or {}), get_field_rules(kind.inputs)
-    fields = kind.inputs.model_fields.items()
-    required_names = {name for name, field in fields if field.is_required()} | {
-        kind.import_field
-    } - {""}
-    missing_names = [name for name, _ in fields if name in required_names and name not in inputs]
-    secrets = {
-        secret_name: settings.environ.get(build_secret_variable(secret_name))
-        for secret_name in missing_names
-        if rules[secret_name].secret
-    }
+    missing_names = [
+        name
+        for name, field in kind.inputs.model_fields.items()
+        if (field.is_required() or name == kind.import_field) and name not in inputs
+    ]
+    secret_names = [name for name in missing_names if rules[name].secret]
     public_names = [name for name in missing_names if not rules[name].secret]
+    secrets = {name: settings.environ.get(build_secret_variable(name)) for name in secret_names}
     existing_objects = list_existing_objects(kind.platform, settings) if public_names else ()
-    listed_inputs = next(
-        (
-            existing_object.listed_inputs
-            for existing_object in existing_objects
-            if (existing_object.kind, existing_object.id) == (kind.kind, parsed_id)
-        ),
-        {},
-    )
-    merged_inputs = merge_import_inputs(
-        kind,
-        import_id,
-        {name: listed_inputs[name] for name in public_names if name in listed_inputs},
-    )
+    listed_inputs = {
+        name: value
+        for existing_object in existing_objects
+        if (existing_object.kind, existing_object.id) == (kind.kind, parsed_id)
+        for name, value in existing_object.listed_inputs.items()
+        if name in public_names
+    }
+    merged_inputs = merge_import_inputs(kind, import_id, listed_inputs)
     inputs |= merged_inputs
     for name in public_names:
         if name not in inputs:
@@ -138,8 +130,7 @@ def import_object(kind: Kind, import_id: str, settings: Settings) -> ReadResult:
         if not value:
             raise GpuformError(
                 f"the platform does not report the {name} of {parsed_id}, a secret that a program "
-                "has to "
-                "declare",
+                "has to declare",
                 hint=f"set {build_secret_variable(name)} in the environment of the import to the "
                 "value that the create used; in the program, declare it with a secret of "
                 "the configuration",

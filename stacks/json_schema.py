@@ -11,6 +11,7 @@ so that an editor's message is about the value that the user meant.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,6 +52,12 @@ _TYPE_LABELS: Final = {
     "boolean": "true or false",
     "array": "a list",
     "object": "an object",
+}
+_FILE_MODELS: Final[Mapping[str, tuple[type[InputModel], str]]] = {
+    "gates": (GatesInputs, "gpuform gates"),
+    "notify": (NotifyInputs, "gpuform notifications"),
+    "stacks": (StacksInputs, "gpuform stacks"),
+    "tests": (CasesInputs, "gpuform test cases"),
 }
 _FIELD_KEYWORDS: Final = ("title", "description", "default", "examples")
 
@@ -342,33 +349,13 @@ def _build_reference(definition: str) -> Schema:
     return {"$ref": f"#/definitions/{definition}"}
 
 
-def render_prices_schema() -> str:
-    """Return the schema of `prices.yaml` as the text of a file."""
-    return _render_model_schema(get_price_book_model(), "gpuform price book")
+def render_file_schema(kind: str) -> str:
+    """Render the schema of another file than a topology: `prices`, or a kind in `_FILE_MODELS`.
 
-
-def render_gates_schema() -> str:
-    """Return the schema of `gates.yaml` as the text of a file."""
-    return _render_model_schema(GatesInputs, "gpuform gates")
-
-
-def render_notify_schema() -> str:
-    """Return the schema of `notify.yaml` as the text of a file."""
-    return _render_model_schema(NotifyInputs, "gpuform notifications")
-
-
-def render_stacks_schema() -> str:
-    """Return the schema of `stacks.yaml` as the text of a file."""
-    return _render_model_schema(StacksInputs, "gpuform stacks")
-
-
-def render_cases_schema() -> str:
-    """Return the schema of `tests/*.yaml` as the text of a file."""
-    return _render_model_schema(CasesInputs, "gpuform test cases")
-
-
-def _render_model_schema(model: type[InputModel], title: str) -> str:
-    """Render the JSON Schema of a model with a title, as indented JSON. Null is not offered."""
+    Null is not offered.
+    """
+    # The model of the price book depends on the installed platforms.
+    model, title = _FILE_MODELS.get(kind) or (get_price_book_model(), "gpuform price book")
     schema = _remove_optional_marks(model.model_json_schema())
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     return json.dumps({**schema, **head}, indent=2) + "\n"

@@ -15,12 +15,8 @@ from gpuform.providers import codegen
 from gpuform.providers.platform import list_own_platforms, platforms
 from gpuform.providers.plugin.package_schema import build_package_schema
 from gpuform.stacks.json_schema import (
-    render_cases_schema,
-    render_gates_schema,
-    render_notify_schema,
+    render_file_schema,
     render_plan_schema,
-    render_prices_schema,
-    render_stacks_schema,
     render_topology_schema,
 )
 from tools.reference.pages import GENERATED_FOLDERS, render_pages
@@ -59,11 +55,9 @@ def render_files() -> Iterator[tuple[Path, str]]:
     yield Path("providers/plugin/schema.json"), f"{schema}\n"
     yield Path("schemas/topology.schema.json"), render_topology_schema()
     yield Path("schemas/plan.schema.json"), render_plan_schema()
-    yield Path("schemas/prices.schema.json"), render_prices_schema()
-    yield Path("schemas/gates.schema.json"), render_gates_schema()
-    yield Path("schemas/notify.schema.json"), render_notify_schema()
-    yield Path("schemas/stacks.schema.json"), render_stacks_schema()
-    yield Path("schemas/cases.schema.json"), render_cases_schema()
+    for kind in ("prices", "gates", "notify", "stacks"):
+        yield Path(f"schemas/{kind}.schema.json"), render_file_schema(kind)
+    yield Path("schemas/cases.schema.json"), render_file_schema("tests")
     for page, text in render_pages():
         yield Path("docs/reference", page), text
 

@@ -123,7 +123,7 @@ class Listing(Generic[T]):
             raise error.with_traceback(None) from None
         if id_ in answer.items:
             return answer.items[id_]
-        return self._fetch_one_confirmed(id_, answer if answer.has_all_objects else None)
+        return self.read_alone(id_, answer if answer.has_all_objects else None)
 
     def find_one(self, id_: str, is_complete: Callable[[T], bool] = lambda _: True) -> T | None:
         """Return one object as `read_one`, or None if the object is gone.
@@ -136,22 +136,16 @@ class Listing(Generic[T]):
         except NotFound:
             return None
 
-    def read_alone(self, id_: str) -> T:
-        """Return one object by an own request, because a list may lack some of its fields.
+    def read_alone(self, id_: str, listed: "_Answer[T] | None" = None) -> T:
+        """Return one object by its own request, because a list may lack some of its fields.
+
+        A 404 is compared with the platform's list: with `listed`, which lacks the object, or
+        without it with a new one.
 
         Raises:
             NotFound: the object is gone.
             Contradicted: the object's own answer says gone, and the platform's list disagrees.
-        """
-        return self._fetch_one_confirmed(id_)
-
-    def _fetch_one_confirmed(self, id_: str, listed: "_Answer[T] | None" = None) -> T:
-        """Return an object by its own request; compare a 404 with the platform's list.
-
-        `listed` is a list without the object; without it, a 404 has the list read.
-
-        Raises NotFound if the list confirms the 404, Contradicted if not, and GpuformError without
-        a list.
+            GpuformError: the list cannot be read.
         """
         try:
             return self._fetch_checked(id_)

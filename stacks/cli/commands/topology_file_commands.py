@@ -381,14 +381,9 @@ def _render_schema(kind: str) -> str:
     """Return the JSON schema for a kind of file: topology, prices, gates and so on."""
     from gpuform.stacks import json_schema  # noqa: PLC0415 - not for help
 
-    texts = {
+    renderers = {
         "topology": json_schema.render_topology_schema,
-        "prices": json_schema.render_prices_schema,
-        "gates": json_schema.render_gates_schema,
-        "notify": json_schema.render_notify_schema,
-        "stacks": json_schema.render_stacks_schema,
-        "tests": json_schema.render_cases_schema,
         "plan": json_schema.render_plan_schema,
         "inventory": json_schema.render_inventory_schema,
     }
-    return texts[kind]()
+    return renderers[kind]() if kind in renderers else json_schema.render_file_schema(kind)
