@@ -136,8 +136,8 @@ class ProjectGates:
 
     Attributes:
         gates: the gates.
-        directory: the folder with the price book; over all stacks of a git revision with gates on
-            cost also with the revision's files of projects and settings.
+        directory: the folder with the price book; over all stacks of a git revision also with the
+            revision's files of projects and settings.
         program: the folder or file beside which Python and Rego rules stand.
         weakened: how the folder's gates are weaker than `gates`, as texts.
     """
@@ -203,11 +203,11 @@ def open_stacks_gates(
         if prefix is not None:
             revision_files.export_folder(prefix, base, STACKS_FILE, STACKS_FILE)
             gates = read_stacks_gates(base / STACKS_FILE)
-            # All projects are below this folder: only rules in code need all of it.
-            if any(gate.rule in _CODE_RULES for gate in gates):
-                revision_files.export_folder(prefix, base, STACKS_FILE)
-            elif any(gate.rule in COST_RULES for gate in gates):
-                revision_files.export_projects(prefix, base)
+        # All projects are below this folder: only rules in code need all of it.
+        if prefix is not None and any(gate.rule in _CODE_RULES for gate in gates):
+            revision_files.export_folder(prefix, base, STACKS_FILE)
+        elif prefix is not None or file is None:
+            revision_files.export_projects(prefix or revision_files.prefix, base)
         weakened = (
             *find_weakened_gates(gates, own_gates),
             *_find_changed_rules(gates, base, folder),
@@ -326,10 +326,17 @@ class _RevisionFiles:
             )
 
     def export_projects(self, prefix: str, target: Path) -> None:
-        """Write stacks.yaml and the files of projects and settings below a folder to `target`."""
-        # A revision without any project has an invalid stacks.yaml, and git would match nothing.
-        if any(_is_project_file(name) for name in self._list_names("-r")):
-            paths = (STACKS_FILE, ":(glob)**/Pulumi*.y*ml")
+        """Write stacks.yaml and the files of projects and settings below a folder to `target`.
+
+        A file that the revision does not have is left out.
+        """
+        below = "" if prefix == "." else f"{prefix}/"
+        names = [name for name in self._list_names("-r") if name.startswith(below)]
+        # git fails for a pattern that matches nothing.
+        paths = [STACKS_FILE] if _join(prefix, STACKS_FILE) in names else []
+        if any(map(_is_project_file, names)):
+            paths.append(":(glob)**/Pulumi*.y*ml")
+        if paths:
             self.export_folder(prefix, target, STACKS_FILE, *paths)
 
     def _list_names(self, *arguments: str) -> list[str]:

@@ -154,16 +154,18 @@ def select_by_name(workspace: MultiStackWorkspace, stack: str) -> list[str]:
 
 
 def find_workspace(
-    start: Path, environ: Mapping[str, str], problems: Diagnostics
+    start: Path, environ: Mapping[str, str], problems: Diagnostics, *, is_root: bool = False
 ) -> MultiStackWorkspace:
     """Find the workspace around `start`, and add problems to `problems`.
+
+    With `is_root` the folders above `start` do not count.
 
     Raises:
         MultiStackError: no problem was found, and neither a stacks.yaml nor a stack.
     """
     start = Path(os.path.abspath(start))  # noqa: PTH100 - Path.resolve would follow links
     _, file = find_workspace_root(start)
-    if file is None:
+    if file is None or (is_root and file.parent != start):
         reader = _WorkspaceReader(start, environ, problems)
         stacks = reader.read_tree()
         hint = (

@@ -38,7 +38,12 @@ from gpuform.stacks.gates.base_branch import (
 )
 from gpuform.stacks.gates.evaluating import GateEvaluator, allow_gates
 from gpuform.stacks.gates.rules import COST_RULES
-from gpuform.stacks.multi_stack import MultiStackWorkspace, WorkspaceStack, find_workspace
+from gpuform.stacks.multi_stack import (
+    MultiStackError,
+    MultiStackWorkspace,
+    WorkspaceStack,
+    find_workspace,
+)
 from gpuform.stacks.operations.opening.emulator import find_shared_store, serve_emulators
 from gpuform.stacks.pricing import PriceBook, compute_current_usage, price_usage, sum_costs
 from gpuform.stacks.review.value_text import counted
@@ -98,7 +103,10 @@ def _find_lost_stacks(
     with another backend than there is another stack: its former state still has the objects.
     """
     problems = Diagnostics()
-    base = find_workspace(base_folder, environ, problems)
+    try:
+        base = find_workspace(base_folder, environ, problems, is_root=True)
+    except MultiStackError:  # the base branch has no stack
+        return
     if problems:
         yield f"the stacks of the base branch cannot be read: {format_text(list(problems))}"
     for name, base_stack in base.stacks.items():
@@ -144,13 +152,16 @@ def evaluate_workspace_gates(
     The gates and the prices are those of the git revision `gates_from`, or else of the folder. The
     results are unchanged without gates, or if all stacks are only refreshed. A stack without a plan
     counts with its current cost. A gate on cost stops a change that removes a stack of the revision
-    that still has objects.
+    that still has objects; without such a gate, a new plan names the stack as a danger.
 
     Raises:
         EngineError: stacks.yaml or a price book is wrong, or git cannot show the revision.
     """
     with open_workspace_gates(workspace, gates_from) as stacks_gates:
-        plan = plan.model_copy(update={"weakened_gates": stacks_gates.weakened})
+        weakened = stacks_gates.weakened
+        if gates_from is not None and load_changes is None and not _judges_cost(stacks_gates):
+            weakened += tuple(_find_lost_stacks(workspace, stacks_gates.directory, environ))
+        plan = plan.model_copy(update={"weakened_gates": weakened})
         # A refresh changes no platform, and passes no gate.
         if not stacks_gates.gates or all(item.operation == "refresh" for item in plan.plans):
             return plan
@@ -175,7 +186,7 @@ def _evaluate_gates(
     gates = stacks_gates.gates
     unplanned_costs: list[tuple[str, StackCost]] = []
     # Only these rules look at stacks without a plan, whose states cost a request each.
-    is_about_cost = any(gate.rule in COST_RULES for gate in gates)
+    is_about_cost = _judges_cost(stacks_gates)
     if is_about_cost:
         planned = {stack_plan.project_stack: stack_plan for stack_plan in plan.plans}
         unplanned_costs = list(read_unplanned_costs(workspace, planned, environ, gates_from))
@@ -198,6 +209,11 @@ def _evaluate_gates(
         for gate in results
     )
     return allow_gates(results, allowed)
+
+
+def _judges_cost(stacks_gates: ProjectGates) -> bool:
+    """Return True if a gate is about the cost of all stacks."""
+    return any(gate.rule in COST_RULES for gate in stacks_gates.gates)
 
 
 def open_workspace_gates(

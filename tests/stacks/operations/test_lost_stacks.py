@@ -93,6 +93,35 @@ def test_a_gate_on_cost_stops_a_change_that_removes_a_stack_with_objects(
     assert find_objections(root, "gate:budget") == {}
 
 
+@pytest.mark.parametrize("base", ["stacks: [{folder: '*'}]", None])
+def test_without_a_gate_on_cost_a_removed_stack_with_objects_is_a_danger(
+    root: Path, base: str | None
+) -> None:
+    stacks_file = root / "stacks.yaml"
+    stacks_file.unlink()
+    if base is not None:
+        stacks_file.write_text(base)
+    amend = ["commit", "-qa", "--amend", "--no-edit"]
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *identity, *amend], cwd=root, check=True, capture_output=True)
+
+    assert find_dangers(root) == ()
+    (root / "network/Pulumi.prod.yaml").unlink()
+    if base is not None:
+        stacks_file.write_text("stacks: [{folder: apps}]")
+    (danger,) = find_dangers(root)
+    assert danger.startswith(f"{NO_LONGER}, but has 1 object that no gate would count: ")
+    write_state(root)
+    assert find_dangers(root) == (), "it has no objects"
+
+
+def find_dangers(root: Path) -> tuple[str, ...]:
+    """Return the dangers of a plan of apps/dev without changes."""
+    plan = StacksPlan(plans=(Plan.from_changes("apps", "dev", ()),))
+    judged = evaluate_workspace_gates(plan, read_workspace(root, {}), (), {}, "HEAD")
+    return judged.weakened_gates
+
+
 def test_a_destroyed_or_moved_stack_may_be_removed(root: Path) -> None:
     write_state(root)
     settings = "name: network\nruntime: python\nbackend: {url: 'file://new'}\n"
