@@ -55,6 +55,7 @@ from gpuform.providers.records import (
     PROPAGATION_TIME_S,
     Intent,
     Target,
+    get_urn_type,
     list_owner_urns,
     to_dynamic_urn,
 )
@@ -180,7 +181,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
         else:  # the platform's objects may have changed since the first attempt
             objects = creation.list_candidates()
             if conflicting_objects := creation.find_conflicting_objects(objects, ignored):
-                raise build_name_taken_error(target, conflicting_objects)
+                raise build_name_taken_error(context, target, conflicting_objects)
         return _create_by_attempt(context, creation, attempt, objects)
 
     makers = [partial(create_by_attempt, attempt) for attempt in creation.attempts]
@@ -217,10 +218,7 @@ def _build_conflict_error(
     """
     earlier_ids = earlier.present_ids if earlier is not None else ()
     if earlier is None or all(candidate.id in earlier_ids for candidate in taken):
-        taken_ids = [candidate.id for candidate in taken]
-        return _build_own_name_error(context, target, taken_ids) or build_name_taken_error(
-            target, taken
-        )
+        return build_name_taken_error(context, target, taken)
     return build_adoption_question(earlier, taken)
 
 
@@ -534,17 +532,19 @@ def refuse_stored_object(context: ProviderContext, target: Target, object_id: st
     For kinds whose id follows from the declaration: the replacement would have the id of the object
     that Pulumi deletes next. gpuform's engine has no such records of finished creates.
     """
-    error = _build_own_name_error(context, target, [object_id]) if context.is_pulumi_host else None
+    error = build_own_name_error(context, target, [object_id]) if context.is_pulumi_host else None
     if error is not None:
         raise error
 
 
-def _build_own_name_error(
+def build_own_name_error(
     context: ProviderContext, target: Target, taken_ids: Sequence[str]
 ) -> NameTaken | None:
     """Return the error if a resource of the stack has one of the objects, else None.
 
-    Its advice is not to import: the stack would delete the imported object under the old name.
+    The object may be a part of the resource, such as a node of a pool, and the resource may be in
+    the state, or in the record of a create that no state has yet. The advice is not to import: the
+    object would have two owners, and the stack would delete it under the old name.
     """
     if context.urn is None:
         return None
@@ -553,8 +553,19 @@ def _build_own_name_error(
             f"{target.platform} already has a {target.kind} named {target.name!r} ({object_id})"
         )
         owner_urns = {*list_owner_urns(context.intents, context.urn, object_id)}
-        for owner_urn in sorted(owner_urns - {to_dynamic_urn(context.urn)}):
+        creator_urns = {
+            to_dynamic_urn(intent.urn)
+            for intent in context.intents.list_all()
+            if intent.urn and object_id in intent.made
+        }
+        own_urn = to_dynamic_urn(context.urn)
+        for owner_urn in sorted((owner_urns | creator_urns) - {own_urn}):
             owner_name = owner_urn.rpartition("::")[2]
+            if get_urn_type(owner_urn) != get_urn_type(own_urn):
+                return NameTaken(
+                    f"{message}: it belongs to {owner_name!r} in this stack",
+                    hint=f"give the new object another name, or change {owner_name!r} first",
+                )
             return NameTaken(
                 f"{message}: it is the object of {owner_name!r} in this stack",
                 hint=f"if {owner_name!r} was renamed, declare its earlier name as an alias (in "
@@ -571,8 +582,18 @@ def _build_own_name_error(
     return None
 
 
-def build_name_taken_error(target: Target, existing_objects: Sequence[Candidate]) -> NameTaken:
-    """Return the error for a create whose name is in use, with the ids of the objects."""
+def build_name_taken_error(
+    context: ProviderContext, target: Target, existing_objects: Sequence[Candidate]
+) -> NameTaken:
+    """Return the error for a create whose name is in use, with the ids of the objects.
+
+    The advice is to import an object only if no resource of the stack has one of them.
+    """
+    own_error = build_own_name_error(
+        context, target, [candidate.id for candidate in existing_objects]
+    )
+    if own_error is not None:
+        return own_error
     ids = ", ".join(candidate.id for candidate in existing_objects)
     object_id = existing_objects[0].id
     shell_id, in_code = shlex.quote(object_id), json.dumps(object_id, ensure_ascii=False)

@@ -253,8 +253,8 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
 
     The caller has searched in vain for the object of the present declaration
     (`context.progress.searched_target`). An earlier declaration, for example with another region,
-    has another object, for which nobody has searched. Does nothing without a search, and with
-    `--create-anew`.
+    has another object, for which nobody has searched. Does nothing without a search, with
+    `--create-anew`, and if the state has the object.
     """
     intents = (
         context.intents.list_for_urn(context.urn)
@@ -268,6 +268,17 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
         and not (intent_item.outcome or intent_item.is_refused)
     ]
     if not others or context.run.creates_anew:
+        return
+    records = context.intents.records
+    stored = (*(records.list_stored_objects() or ()), *records.list_stored_parts())
+    stored_ids = {id_ for _, id_ in stored}
+    # An import of an object that the stack has would give the object a second owner.
+    others = [
+        intent_item
+        for intent_item in others
+        if not intent_item.made or intent_item.open_names or {*intent_item.made} - stored_ids
+    ]
+    if not others:
         return
     intent = others[0]
     region = intent.tried_region or intent.region

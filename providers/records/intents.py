@@ -465,20 +465,27 @@ def find_leftover_intents(
     ]
 
 
+def get_urn_type(urn: str) -> str:
+    """Return the type of the resource in a URN, without the types of its parents."""
+    # `urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME`
+    return "".join(urn.split("::")[2:3]).rpartition("$")[2]
+
+
 def list_owner_urns(intents: Intents, urn: str, object_id: str) -> list[str]:
     """Return the URNs in the stack's state that have the object of the id, in the dynamic form.
 
-    Only URNs of the same type as `urn`. Empty if the state cannot be read from here.
+    Only URNs of the same type as `urn`; without any, those that have the object as a part, such as
+    a node of a pool. Empty if the state cannot be read from here.
     """
-
-    def get_type(dynamic_urn: str) -> str:
-        # `urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME`
-        return "".join(dynamic_urn.split("::")[2:3]).rpartition("$")[2]
-
-    own_type = get_type(to_dynamic_urn(urn))
+    own_type = get_urn_type(to_dynamic_urn(urn))
     stored_resources = intents.records.list_stored_objects() or ()
     owner_urns = [to_dynamic_urn(owner) for owner, id_ in stored_resources if id_ == object_id]
-    return [owner for owner in owner_urns if get_type(owner) == own_type]
+    # The parts are in the state, too, which may be far away: it is read again only if necessary.
+    return [owner for owner in owner_urns if get_urn_type(owner) == own_type] or [
+        to_dynamic_urn(owner)
+        for owner, id_ in intents.records.list_stored_parts()
+        if id_ == object_id
+    ]
 
 
 def is_pulumi_destroy() -> bool:

@@ -54,6 +54,9 @@ class Records(Protocol):
     def list_stored_objects(self) -> StoredObjects | None:
         """Return URN and id of each object in the state now; None if the state is out of reach."""
 
+    def list_stored_parts(self) -> StoredObjects:
+        """Return the URN of each object with parts, such as nodes, and the id of each part."""
+
 
 def parse_record(data: bytes, where: str) -> Fields:
     """Return the fields in a record's JSON text; `where` is the record's place, for messages.
@@ -166,6 +169,10 @@ class FolderRecords:
         """Return None: records in a folder know nothing of the stack's state."""
         return None
 
+    def list_stored_parts(self) -> StoredObjects:
+        """Return nothing: records in a folder know nothing of the stack's state."""
+        return ()
+
     def _get_path(self, name: str) -> Path:
         """Return the path of a record's JSON file."""
         return self._folder / f"{name}.json"
@@ -210,6 +217,10 @@ class EphemeralRecords:
     def list_stored_objects(self) -> StoredObjects | None:
         """Return URN and id of each object in the base's state; None without a base or state."""
         return self._base.list_stored_objects() if self._base else None
+
+    def list_stored_parts(self) -> StoredObjects:
+        """Return URN and part id of each part in the base's state; nothing without a base."""
+        return self._base.list_stored_parts() if self._base else ()
 
 
 def _sync_directory(directory: Path) -> None:

@@ -92,7 +92,7 @@ class VolumeClaimOperations:
             ]
             # only the annotation proves that an earlier attempt of this resource created the claim
             if existing_claim.metadata.annotations.get(OWNER_ANNOTATION) != context.urn:
-                raise build_name_taken_error(target, present_candidates)
+                raise build_name_taken_error(context, target, present_candidates)
             return present_candidates
 
         def send() -> str:

@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from gpuform.providers.catalog import has_kind, load_lifecycle_class
 from gpuform.providers.environment import WrongEnvironment, read_environment, record_environment
 from gpuform.providers.records import (
     INTENT_PREFIX,
@@ -38,6 +40,7 @@ from gpuform.stacks.engine.store import (
     get_backend_url,
     layout,
 )
+from gpuform.stacks.engine.urn import get_own_type
 
 MOVED_RECORD = "moved"
 MAX_BATCHES = 64
@@ -245,10 +248,30 @@ class BackendRecords:
         Objects that wait for a replacement are left out: they are deleted. So are objects that the
         program only reads. The journal is not read.
         """
+        return [
+            (str(resource.get("urn")), str(resource["id"]))
+            for resource in self._list_managed_resources()
+        ]
+
+    def list_stored_parts(self) -> StoredObjects:
+        """Return URN and part id of each part, such as a node, of the objects in the checkpoint."""
+        parts = []
+        for resource in self._list_managed_resources():
+            platform, _, kind = get_own_type(str(resource.get("type"))).partition(":")
+            if not has_kind(platform, kind):
+                continue
+            name = load_lifecycle_class(platform, kind).parts_field
+            part_ids = (resource.get("outputs") or {}).get(name) if name else None
+            if isinstance(part_ids, list):
+                parts += [(str(resource.get("urn")), str(part_id)) for part_id in part_ids]
+        return parts
+
+    def _list_managed_resources(self) -> list[dict[str, Any]]:
+        """Return the checkpoint's entries of existing objects that the stack manages."""
         data = self._backend.read(self._project, self._stack)
         latest = load_checkpoint(data).latest if data else {}
         return [
-            (str(resource.get("urn")), str(resource["id"]))
+            resource
             for resource in latest.get("resources") or ()
             if resource.get("id")
             and not resource.get("pendingReplacement")

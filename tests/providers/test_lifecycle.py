@@ -545,6 +545,26 @@ class TestSharedObject:
         assert "pulumi.Alias(name='old')" in str(caught.value)
         assert "import" not in str(caught.value)
 
+    @pytest.mark.parametrize("is_stored", [True, False])
+    def test_an_earlier_create_whose_object_the_state_has_advises_no_import(
+        self,
+        volume: SharedVolumeLifecycle,
+        emulator: Any,
+        volume_inputs: Properties,
+        is_stored: bool,
+    ) -> None:
+        stored = [("urn:pulumi:dev::p::gpuform:together:SharedVolume::renamed", "c1")]
+        intents = Intents(StateRecords(*(stored if is_stored else [])))
+        intents.record(Intent(self.OLD, "together", "SharedVolume", "earlier", "", 1.0, id="c1"))
+        context = emulator.create_context("old")
+        change_context(context, urn=self.OLD, intents=intents)
+        with use_context(context):
+            if is_stored:
+                assert volume.recover_create(volume_inputs) is None
+            else:
+                with pytest.raises(UnknownOutcome, match=r"this object as c1, .* another object"):
+                    volume.recover_create(volume_inputs)
+
 
 class TestStockHost:
     """No engine sets a context: the defaults apply, and intents are in the project."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
-from gpuform.providers.creating import is_refusal
+from gpuform.providers.creating import build_own_name_error, is_refusal
 from gpuform.providers.errors import (
     ApiError,
     Cancelled,
@@ -45,8 +45,15 @@ class PoolPreconditions:
     An object without a record that this project created it is never taken.
     """
 
-    def __init__(self, client: ScpClient, inputs: NodePoolInputs, ledger: NodeLedger) -> None:
+    def __init__(
+        self,
+        client: ScpClient,
+        context: ProviderContext,
+        inputs: NodePoolInputs,
+        ledger: NodeLedger,
+    ) -> None:
         self._client = client
+        self._context = context
         self._inputs = inputs
         self._ledger = ledger
 
@@ -134,7 +141,12 @@ class PoolPreconditions:
         }
 
     def build_name_error(self, taken_names: Mapping[str, str]) -> NameTaken:
-        """Build the error for names already taken by nodes of others."""
+        """Build the error for names already taken by nodes that are not the pool's."""
+        for name, id_ in sorted(taken_names.items()):
+            node = Target("scp", "GpuNode", name, self._inputs.node_pool_id)
+            own_error = build_own_name_error(self._context, node, [id_])
+            if own_error is not None:
+                return own_error
         listed_nodes = ", ".join(f"{name} {id_}" for name, id_ in sorted(taken_names.items()))
         return NameTaken(
             f"scp already has nodes of the pool {self._inputs.gpu_node_name_prefix!r} "
@@ -186,7 +198,7 @@ class PoolCreator:
         self._declared = declared
         self._ledger = ledger
         self._nodes = nodes
-        self._preconditions = PoolPreconditions(client, inputs, ledger)
+        self._preconditions = PoolPreconditions(client, context, inputs, ledger)
         self._last_attempts: dict[str, float] = {}
         self.refusals: dict[str, str] = {}
 

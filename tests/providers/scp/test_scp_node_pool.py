@@ -7,7 +7,7 @@ import pytest
 
 from gpuform.providers.errors import GpuformError, NameTaken, NotAllowed, UnknownOutcome
 from gpuform.providers.http import PlanningLists
-from gpuform.providers.records import Target
+from gpuform.providers.records import FolderRecords, Target
 from gpuform.providers.scp import offers
 
 Properties = dict[str, Any]
@@ -607,6 +607,7 @@ class TestTrouble:
         theirs = environment.create(
             "NodePool", declare_single_nodes(pool_inputs, a={}, b={}), name="theirs"
         )
+        environment.intents.forget_all(environment.intents.list_all())  # another stack's
         names = {"train-001": {"gpu_node_name": "train-a"}, "train-002": {}}
         mine = {**declare_single_nodes(pool_inputs, **names), "cluster_fabric_name": "fabric2"}
         environment.count_writes()
@@ -628,6 +629,38 @@ class TestTrouble:
         assert "train-003: scp already has" in pool.reason
         assert list(pool.nodes) == ["train-001", "train-002", "train-004"]
         assert environment.count_writes() == {CREATE: 1}
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_nodes_of_the_same_stack_are_not_imported(
+    environment: Any,
+    pool_inputs: Properties,
+    node_inputs: Properties,
+    monkeypatch: pytest.MonkeyPatch,
+    is_stored: bool,
+) -> None:
+    """The nodes are those of the resource `old`: in the state, or created by this run."""
+    prefix = "pulumi:dev::p::gpuform:scp:NodePool"
+    old = environment.create("NodePool", pool_inputs, name=f"{prefix}::old")
+    node_id = old.nodes["train-001"]["id"]
+    if is_stored:
+        environment.intents.forget_all(environment.intents.list_all())
+        parts = [(f"urn:{prefix}::old", node_id)]
+        monkeypatch.setattr(FolderRecords, "list_stored_parts", lambda _records: parts)
+    environment.count_writes()
+    with pytest.raises(NameTaken, match=rf"{node_id}\): .* object of 'old' in") as caught:
+        environment.create("NodePool", pool_inputs, name=f"{prefix}::new")
+    assert "Alias(name='old')" in str(caught.value)
+    assert "import" not in str(caught.value)
+    solo = {
+        **node_inputs,
+        "gpu_node_name": "train-001",
+        "cluster_fabric_id": old.outs["cluster_fabric_id"],
+    }
+    with pytest.raises(NameTaken, match=rf"{node_id}\): it belongs to 'old' in") as caught:
+        environment.create("GpuNode", solo, name=f"{prefix.replace('NodePool', 'GpuNode')}::n")
+    assert "import" not in str(caught.value)
+    assert environment.count_writes() == {}
 
 
 class TestImport:

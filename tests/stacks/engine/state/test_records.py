@@ -216,6 +216,21 @@ def test_stored_objects_are_those_that_the_stack_manages(backend: Backend) -> No
     assert stored == [("urn:managed", "c1")]
 
 
+def test_stored_parts_are_the_nodes_of_pools(backend: Backend) -> None:
+    outputs = {"node_ids": ["n1", "n2"]}
+    pool = {"type": "gpuform:scp:NodePool", "id": "p", "custom": True, "outputs": outputs}
+    resources = [
+        {**pool, "urn": "urn:pool"},
+        {**pool, "urn": "urn:new", "outputs": {}},
+        {**pool, "urn": "urn:gone", "pendingReplacement": True},
+        {**pool, "urn": "urn:other", "type": "aws:ec2:Instance"},
+    ]
+    checkpoint = {"version": 3, "checkpoint": {"latest": {"resources": resources}}}
+    backend.write("demo", "dev", json.dumps(checkpoint).encode())
+    stored = BackendRecords(backend, "demo", "dev").list_stored_parts()
+    assert stored == [("urn:pool", "n1"), ("urn:pool", "n2")]
+
+
 @pytest.mark.parametrize("runtime", ["python", "yaml", "go", "{name: nodejs, options: {}}"])
 def test_a_plugin_host_finds_the_backend_of_a_project_with_any_runtime(
     runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
