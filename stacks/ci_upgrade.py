@@ -21,7 +21,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.ci_identities import Clouds
 from gpuform.stacks.ci_requirements import (
+    LOCK_FILE,
+    REQUIREMENTS_FILE,
     UPGRADE_COMMAND,
+    WHEEL_FOLDER,
     Requirements,
     choose_requirements,
     write_with_line_breaks,
@@ -182,11 +185,14 @@ def plan_ci_files(
     written.
 
     Raises:
-        EngineError: the workflows of another code host or stack install gpuform in another way, or
-            the requirements cannot be locked.
+        EngineError: the workflows of another code host or stack install gpuform in another way, the
+            requirements cannot be locked, or a file is a link.
     """
+    _reject_links(repository)
     record = CiRecord.load(repository.project)
     rendered = _render_set(repository, settings)
+    for path in rendered.files:
+        _reject_link(repository.root, path)
     others = record.add(rendered).sets[:-1]
     if vendor is None and others:
         vendor = others[-1].settings.vendored
@@ -228,6 +234,7 @@ def plan_upgrade(
             locked.
     """
     project = repository.project
+    _reject_links(repository)
     record = CiRecord.load(project)
     if not record.sets:
         raise EngineError(
@@ -297,9 +304,7 @@ def _read_current(root: Path, path: str) -> str | None:
         EngineError: the file cannot be read, is a link, is outside of the repository, or has the
             markers of an earlier conflict.
     """
-    # A hostile branch may have written the record, or a link to a file of git's own.
-    if (root / path).resolve() != root.resolve() / path:
-        raise EngineError(f"{path} is a link, or outside of the repository", hint=_RESTORE)
+    _reject_link(root, path)
     try:
         content = (root / path).read_text(encoding="utf-8")  # with line breaks of any system
     except FileNotFoundError:
@@ -313,6 +318,33 @@ def _read_current(root: Path, path: str) -> str | None:
                 hint="edit the file until no <<<<<<< is left, and run the command again",
             )
     return content
+
+
+def _reject_links(repository: Repository) -> None:
+    """Raise EngineError if a file written beside the workflows is a link out of the repository.
+
+    Projects may share such files by links.
+    """
+    root = repository.root.resolve()
+    for name in (RECORD_FILE, REQUIREMENTS_FILE, LOCK_FILE, WHEEL_FOLDER):
+        target = (repository.project / name).resolve()
+        if not target.is_relative_to(root) or target.is_relative_to(root / ".git"):
+            raise _build_link_error(f"{repository.directory}/{name}".removeprefix("./"))
+
+
+def _reject_link(root: Path, path: str) -> None:
+    """Raise EngineError if a path, relative to `root`, is a link or outside of the repository."""
+    # A hostile branch may have written the record, or a link to a file of git's own.
+    if (root / path).resolve() != root.resolve() / path:
+        raise _build_link_error(path)
+
+
+def _build_link_error(path: str) -> EngineError:
+    """Build the error of a path to which nothing is written: a branch may hold any link."""
+    return EngineError(
+        f"{path} is a link, or outside of the repository",
+        hint=f"remove the link, or restore {RECORD_FILE} from git",
+    )
 
 
 def _merge_texts(current: str, base: str, new: str, version: str) -> str:

@@ -272,6 +272,31 @@ def test_a_record_with_a_file_outside_of_the_repository_is_refused(
         plan_upgrade(Repository.find(written / "infra"), {}, vendor=None)
 
 
+@pytest.mark.parametrize(
+    "flags", [["--upgrade"], ["--forge", "github", "--stack", "dev", "--force"]]
+)
+@pytest.mark.parametrize("path", ["infra/requirements.txt", "infra/wheels", WORKFLOW])
+def test_no_file_is_written_through_a_link(
+    written: Path, tmp_path_factory: pytest.TempPathFactory, path: str, flags: list[str]
+) -> None:
+    """A hostile branch may hold a link to any file of whoever checks the branch out."""
+    outside = tmp_path_factory.mktemp("outside")
+    (written / path).rename(outside / "target")
+    (written / path).symlink_to(outside / "target")
+    before = {file: file.read_bytes() for file in outside.rglob("*") if file.is_file()}
+    ended = run_new_ci(written, *flags)
+    assert ended.exit_code == 1
+    assert f"{path} is a link, or outside of the repository" in ended.output
+    assert {file: file.read_bytes() for file in outside.rglob("*") if file.is_file()} == before
+
+
+def test_projects_may_share_their_requirements_by_a_link(written: Path, invoke: Invoke) -> None:
+    (written / "infra/requirements.txt").rename(written / "requirements.txt")
+    (written / "infra/requirements.txt").symlink_to("../requirements.txt")
+    assert invoke("--upgrade").exit_code == 0
+    assert "gpuform-" in (written / "requirements.txt").read_text()
+
+
 def test_a_record_with_an_unknown_cloud_is_refused(written: Path) -> None:
     edit(written / "infra/.gpuform-ci.yaml", "- s3", "- moon")
     with pytest.raises(EngineError, match="has an unknown format: schemes: moon"):
