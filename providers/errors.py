@@ -69,8 +69,13 @@ class ApiError(GpuformError):
 
     @property
     def is_definite(self) -> bool:
-        """True if the request certainly had no effect: a 4xx other than a time-out."""
-        return 400 <= self.status < 500 and self.status != 408
+        """True if the request certainly had no effect: a 4xx other than a time-out.
+
+        False if an earlier attempt may have had its effect: the platform may refuse a repetition
+        because the first attempt is under way.
+        """
+        is_refusal = 400 <= self.status < 500 and self.status != 408
+        return is_refusal and not self.has_unanswered_attempt
 
 
 class AuthError(ApiError):

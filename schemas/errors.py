@@ -18,6 +18,9 @@ class GpuformError(Exception):
     """The exit code of a command that the error ends."""
     property_path: str = ""
     """The property of a resource that the error is about, or empty."""
+    has_unanswered_attempt: bool = False
+    """True if an earlier attempt of the failed request got no answer, or none that shows its
+    effect."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

@@ -137,8 +137,8 @@ class DrainOperation:
         If the scheduler cannot be asked, a run with `--allow evict-jobs` gets a warning, and the
         block runs without a drain and without a record. Every error of the block passes. An error
         which proves that the platform does nothing (a refusal, an unsent request or an
-        interruption) first undoes the drain. After a lost answer, and after a success, the record
-        stays: `finish_drain` or the next run ends the removal.
+        interruption) first undoes the drain. After a lost answer, also of an earlier attempt, and
+        after a success, the record stays: `finish_drain` or the next run ends the removal.
 
         Raises:
             GpuformError: before the block, as `drain_nodes`, if the nodes must not be removed.
@@ -150,7 +150,10 @@ class DrainOperation:
         except GpuformError as error:
             # After any other error the platform may be removing the nodes: the record has to stay.
             is_refused = isinstance(error, ApiError) and error.is_definite
-            if drain is not None and (is_refused or isinstance(error, _ERRORS_BEFORE_SENDING)):
+            is_unsent = (
+                isinstance(error, _ERRORS_BEFORE_SENDING) and not error.has_unanswered_attempt
+            )
+            if drain is not None and (is_refused or is_unsent):
                 undo_drain(self._context, drain, self._find_scheduler)
             raise
 

@@ -228,7 +228,22 @@ class ApiClient:
             retry=tenacity.retry_if_exception(lambda error: self._may_repeat(error, retry)),
             reraise=True,
         )
-        response = retrying(self._send, method, path, body=body, params=params, headers=headers)
+        unanswered_errors: list[GpuformError] = []
+
+        def send() -> "httpx.Response":
+            try:
+                return self._send(method, path, body=body, params=params, headers=headers)
+            except (ServerError, UnknownOutcome) as error:
+                unanswered_errors.append(error)
+                raise
+
+        try:
+            response = retrying(send)
+        except GpuformError as error:
+            # A refusal, or the end of the pause before it, says nothing about earlier attempts.
+            earlier_errors = [earlier for earlier in unanswered_errors if earlier is not error]
+            error.has_unanswered_attempt = bool(earlier_errors)
+            raise
         # The new address may be another host's, which must not get the credentials.
         if response.is_redirect and not may_redirect:
             raise self._build_error(response, method, path, body)

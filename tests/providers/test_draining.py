@@ -928,6 +928,12 @@ class TestForcedEviction:
             build_drain_of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
 
 
+def _repeat_after_lost_answer(error: GpuformError) -> GpuformError:
+    """Return `error` as the client raises it for a repetition, after an attempt without answer."""
+    error.has_unanswered_attempt = True
+    return error
+
+
 class TestRemovalRequest:
     """The block that requests the removal; its error decides what happens to the nodes."""
 
@@ -949,6 +955,9 @@ class TestRemovalRequest:
             (Unreachable("no connection"), True),
             (Cancelled("stopped"), True),
             (UnknownOutcome("no answer"), False),
+            (_repeat_after_lost_answer(ApiError("no", method="PUT", path="/", status=409)), False),
+            (_repeat_after_lost_answer(Unreachable("no connection")), False),
+            (_repeat_after_lost_answer(Cancelled("stopped")), False),
         ],
         ids=lambda value: type(value).__name__,
     )

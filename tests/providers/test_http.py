@@ -241,8 +241,29 @@ def test_an_interruption_ends_a_pause(
     send_request: Callable[..., Any], call: ProviderContext
 ) -> None:
     call.cancelled.set()
-    with pytest.raises(errors.Cancelled):
+    with pytest.raises(errors.Cancelled) as caught:
         send_request(Platform(503, 200))
+    assert caught.value.has_unanswered_attempt
+
+
+@pytest.mark.parametrize(
+    ("first", "is_definite"),
+    [(httpx.ReadError, False), (504, False), (httpx.ConnectError, True), (429, True)],
+)
+def test_a_refused_repetition_proves_nothing_about_an_unanswered_attempt(
+    send_request: Callable[..., Any], first: Step, is_definite: bool
+) -> None:
+    with pytest.raises(errors.Conflict) as caught:
+        send_request(Platform(first, 409), method="PUT")
+    assert caught.value.is_definite is is_definite
+
+
+def test_an_unsent_repetition_proves_nothing_about_an_unanswered_attempt(
+    send_request: Callable[..., Any],
+) -> None:
+    with pytest.raises(errors.Unreachable) as caught:
+        send_request(Platform(httpx.ReadError, httpx.ConnectError), method="PUT")
+    assert caught.value.has_unanswered_attempt
 
 
 def test_a_dying_process_is_no_platform_error(send_request: Callable[..., Any]) -> None:
