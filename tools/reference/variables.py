@@ -364,6 +364,7 @@ VARIABLES: Final = (
     Variable("CI_MERGE_REQUEST_IID", REVIEWS, "The merge request.", flag="--pull-request"),
     Variable("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA", REVIEWS, "The commit of the merge request."),
     Variable("CI_COMMIT_SHA", REVIEWS, "The commit, if there is no merge request."),
+    Variable("CI_COMMIT_BRANCH", REVIEWS, "The branch, if there is no merge request."),
     Variable("CI_JOB_URL", REVIEWS, "The job, for a link to it."),
     Variable(
         "PULUMI_DISABLE_CI_DETECTION",
