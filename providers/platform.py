@@ -259,7 +259,7 @@ class Form(StrEnum):
         return Form.PLUGIN if self is Form.DYNAMIC else Form.DYNAMIC
 
     def build_type(self, platform: str, kind: str) -> str:
-        """Return Pulumi's type token of a kind in this form, which state files keep for ever."""
+        """Return Pulumi's type token of a kind in this form, which state files keep forever."""
         if self is Form.DYNAMIC:
             return f"pulumi-python:dynamic/{PACKAGE}.{platform}:{kind}"
         return f"{PACKAGE}:{platform}:{kind}"

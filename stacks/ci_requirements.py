@@ -63,7 +63,7 @@ def write_with_line_breaks(file: Path, text: str) -> None:
 
 
 def write_wheel(folder: Path) -> Path:
-    """Write the wheel into a folder, in the place of any other version; return the path.
+    """Write the wheel into a folder, in place of any other version; return the path.
 
     Equal versions give equal bytes.
     """

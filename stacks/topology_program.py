@@ -167,7 +167,7 @@ def _remember_answers(lookup: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def to_plain_value(answer: Any) -> Any:
-    """Return the answer as plain values, with objects in the place of models."""
+    """Return the answer as plain values, with objects in place of models."""
     return convert_leaves(
         answer,
         lambda leaf: leaf.model_dump(mode="json") if isinstance(leaf, BaseModel) else leaf,
@@ -281,7 +281,7 @@ def _to_input(value: Any) -> Any:
 
 
 def _to_known_value(value: Any) -> Any:
-    """Return the value with UNKNOWN in the place of outputs."""
+    """Return the value with UNKNOWN in place of outputs."""
     return convert_leaves(value, lambda leaf: UNKNOWN if isinstance(leaf, pulumi.Output) else leaf)
 
 

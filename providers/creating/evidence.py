@@ -84,7 +84,7 @@ class Candidate:
         return all(mine == theirs or not (mine and theirs) for mine, theirs in pairs)
 
     def find_differences(self, sent: Mapping[str, Any]) -> list[str]:
-        """Return the names of sent properties whose value on this object is another one.
+        """Return the names of sent properties that have another value on this object.
 
         A property that the platform's list does not show is no difference.
         """

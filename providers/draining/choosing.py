@@ -75,7 +75,7 @@ class NodeRemoval:
     reason: str
 
     def to_removed_node(self) -> RemovedNode:
-        """Return the removal as plans have it."""
+        """Return the node in the form in which plans list removed nodes."""
         worker = self.worker
         return RemovedNode(
             name=worker.name, because=self.reason, gpus=worker.gpus, jobs=worker.jobs

@@ -318,7 +318,7 @@ class EmulatedPlatform(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the platform's short name, as faults and the request log have the name."""
+        """Return the platform's short name, which faults and the request log use."""
 
     @property
     def prefix(self) -> str:

@@ -79,7 +79,7 @@ class SecretValues:
     def replace_literal_parts(
         self, name: Sequence[str], interpolated_text: InterpolatedText
     ) -> InterpolatedText:
-        """Return a secret text with configuration in the place of literal parts."""
+        """Return a secret text with configuration in place of literal parts."""
         parts = [
             self.get_reference(name, part)
             # Separators such as "-" or ":" reveal nothing and stay readable.

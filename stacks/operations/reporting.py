@@ -32,7 +32,7 @@ def run_reported_operation(
 ) -> RunResult:
     """Run the operation by `run_operation`, and report the result to people and collectors.
 
-    `subject` is what of the run is reported to people; if empty, the options decide.
+    `subject` says which part of the run is reported; if empty, the options decide.
 
     Raises:
         EngineError: as `run_operation`.

@@ -203,7 +203,7 @@ class GpuNode(BaseModel, frozen=True):
     def _plan_states(self, change: ChangeTiming, stages: tuple[tuple[str, float], ...]) -> Self:
         """Return the node with the planned `stages`: pairs of a state and its length in seconds.
 
-        A stuck change stays in the first stage for ever.
+        A stuck change stays in the first stage forever.
         """
         plan = schedule_stages(stages[:1] if change.is_stuck else stages, change.since)
         return self.model_copy(

@@ -171,7 +171,7 @@ class ClusterView:
     def _build_metrics(self, window: str) -> Json:
         """Return the present and past figures of a cluster, with an alert while the GPUs are busy.
 
-        `window` is the length of the past, as the request's query has the length: `1h`.
+        `window` is how far the past reaches, as in the request's query: `1h`.
         """
         return {
             "current": {"timestamp": format_timestamp(self._now), **self._build_current_metrics()},

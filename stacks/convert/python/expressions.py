@@ -40,7 +40,7 @@ class ExpressionWriter:
     references: ReferenceWriter
 
     def convert_value(self, node: Node) -> Any:
-        """Return the node's value: plain data, with `Code` in the place of expressions."""
+        """Return the node's value: plain data, with `Code` in place of expressions."""
         if isinstance(node, SequenceNode):
             return [self.convert_value(item) for item in node.items]
         if isinstance(node, MappingNode):

@@ -267,7 +267,7 @@ class DataSources:
                 )
 
     def _render_lookup(self, lookup: DataSourceLookup, block: TerraformBlock) -> str:
-        """Return the look-up with the block's arguments, as a topology has it."""
+        """Return the look-up in a topology's syntax, with the block's arguments."""
         arguments = dict(self._render_arguments(block))
         call = ", ".join(
             f"{name}={arguments[name]}" for name in lookup.arguments if name in arguments

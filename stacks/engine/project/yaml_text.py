@@ -242,7 +242,7 @@ def _insert_entry(
 
 
 def _write_member(text: str, parent: MappingNode, key: str, value: Json, file_label: str) -> str:
-    """Return the text with a member of a block: in the place of the old one, or as the last one."""
+    """Return the text with a member of a block: in place of the old one, or as the last one."""
     column = parent.value[0][0].start_mark.column
     lines = dump({key: value}).rstrip("\n").split("\n")
     node_entries = get_entries(parent, file_label)
