@@ -180,7 +180,6 @@ _NAMESPACE: Final = "slurm"
 _PREFIX: Final = "nodeset.slinky.slurm.net/"
 HOSTNAME_LABEL: Final = f"{_PREFIX}pod-hostname"
 CORDON: Final = f"{_PREFIX}pod-cordon"
-CORDON_REQUESTED: Final = f"{_PREFIX}pod-cordon-requested"
 TOPOLOGY_SPEC: Final = "topology.slinky.slurm.net/spec"
 _REASON_PREFIX: Final = "slurm-operator: "
 _CONTROL_PODS: Final = {

@@ -331,7 +331,6 @@ def _parse_number(argument: str) -> int:
     return int(argument)
 
 
-_CHOICES = ("format", "Format", "states", "nodelist", "user", "jobs")
 # States that Slurm knows and no emulated job ever has.
 _UNUSED_STATES = (
     "SUSPENDED", "TIMEOUT", "PREEMPTED", "CONFIGURING", "RESIZING", "SIGNALING",
