@@ -129,7 +129,7 @@ def _iterate_metadata() -> Iterator[tuple[str, str]]:
 
 def _render_record_line(name: str, data: bytes) -> str:
     """Render the line of a file in the wheel's RECORD: name, SHA-256 and size."""
-    # The wheel format wants base64 for URLs, without padding.
+    # The wheel format wants URL-safe base64, without padding.
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     return f"{name},sha256={digest},{len(data)}\n"
 

@@ -381,7 +381,7 @@ _MAX_EXPLAINING_EVENTS: Final = 3
 
 
 def find_node_count_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
-    """Yield a notice if the number of nodes does not fit the number of GPUs, with the events.
+    """Yield a notice if the number of nodes does not fit the number of GPUs.
 
     The notice has the last three events that may explain the difference. Yields nothing without
     such events, or while a number is unknown. The numbers are the last applied or observed ones: a

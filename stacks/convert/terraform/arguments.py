@@ -40,7 +40,10 @@ _UNSUPPORTED_ARGUMENTS: Final = ("provisioner", "connection", "provider")
 
 @dataclass(frozen=True, slots=True)
 class ArgumentConverter:
-    """Converts the arguments of a block for one instance; `attributes` are the state's values."""
+    """Converts the arguments of a block for one instance.
+
+    `attributes` are the state's values under the names of properties.
+    """
 
     block: TerraformBlock
     instance: ResourceInstance
@@ -123,9 +126,10 @@ class ArgumentConverter:
         return ConfigReference(name)
 
     def _resolve(self, raw: Any, property_name: str) -> Value:
-        """Return the value of an argument; the value of a reworded property must be plain.
+        """Return the value of an argument, which must be plain for a reworded property.
 
-        Raises UnresolvedExpression, also for a reference in a reworded property.
+        Raises UnresolvedExpression for an expression without an equivalent, and for a reference in
+        a reworded property.
         """
         value = self.resolver.resolve(raw)
         if property_name in self.type.reworded_properties and not is_plain(value):
@@ -137,9 +141,10 @@ class ArgumentConverter:
     def _get_state_value(
         self, name: str, property_name: str, rules: FieldRules, reason: str
     ) -> Value:
-        """Return the state's value of an argument, or configuration for a missing secret.
+        """Return the state's value of an argument; for a missing secret, configuration to set.
 
-        Raises IncompleteEntry, with `reason`, without either.
+        Raises IncompleteEntry, with `reason`, if the state has no value and the argument is no
+        secret.
         """
         value = self.attributes.get(property_name)
         if value is not None:

@@ -217,11 +217,11 @@ class DataSources:
     report_omission: ReportOmission
 
     def find_value(self, steps: Sequence[Step], code: str) -> Value:
-        """Return the state's value at the steps behind `data`, and report the source.
+        """Return the part of a data source's result at `steps`, and report that the value was used.
 
         Raises:
-            UnresolvedExpression: the state has no such value, or it is null or sensitive; the
-                error shows `code`.
+            UnresolvedExpression: the state has no such value, or it is null or sensitive; the error
+                shows `code`.
         """
         instance, remaining_steps = self._find_instance(steps, code)
         # Terraform shows no part of a sensitive attribute.
@@ -236,7 +236,7 @@ class DataSources:
     def _find_instance(
         self, steps: Sequence[Step], code: str
     ) -> tuple[ResourceInstance, Sequence[Step]]:
-        """Return the instance at TYPE.NAME or TYPE.NAME[KEY], and the steps behind it.
+        """Return the instance that TYPE.NAME or TYPE.NAME[KEY] names, and the steps after it.
 
         Data sources of modules are not searched.
 
@@ -252,7 +252,7 @@ class DataSources:
         raise UnresolvedExpression(code)
 
     def _report(self, instance: ResourceInstance) -> None:
-        """Report at the block of a data source: the values were taken from Terraform's state."""
+        """Report at a data source's block that its values were taken from Terraform's state."""
         labels = (instance.type, instance.name)
         for block in self.files.find_blocks("data"):
             if block.labels == labels:

@@ -53,7 +53,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AzureKey":
 class AzureKey:
     """A key of Azure Key Vault.
 
-    Ciphertexts are stored as base64 for URLs, as Pulumi has done since its first stacks.
+    Ciphertexts are stored as URL-safe base64, as Pulumi has done since its first stacks.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ _PERMISSIONS_HINT: Final = (
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
-    """Open a key by resource name; `additional_authenticated_data` is base64 for URLs.
+    """Open a key by resource name; `additional_authenticated_data` is URL-safe base64.
 
     Credentials are GOOGLE_CREDENTIALS (JSON), GOOGLE_OAUTH_ACCESS_TOKEN, else the application's
     default ones. Raises SecretsError for wrong parameters or without credentials.
