@@ -20,7 +20,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.records import Target
+from gpuform.providers.records import Target, to_dynamic_urn
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes.ledger import NodeLedger
@@ -84,17 +84,24 @@ class PoolPreconditions:
     def _find_fabric_to_join(
         self, terminating_nodes: Sequence[wire.GpuNode]
     ) -> wire.ClusterFabric | None:
-        """Return the fabric declared by id, else the ending fabric of the declared name, or None.
+        """Return the fabric declared by id, else the fabric of the declared name, or None.
+
+        A fabric of the name is joined if its last nodes are being deleted, or if it has nodes of
+        this stack: the fabric of a replaced pool outlives the pool with them.
 
         Raises:
-            NameTaken: a fabric of the name has members that stay, and is not declared by its id.
+            NameTaken: a fabric of the name, not declared by its id, has only members of others.
             GpuformError: the fabric declared by id does not fit.
         """
         inputs = self._inputs
         if inputs.cluster_fabric_id is not None:
             return self._get_declared_fabric(inputs.cluster_fabric_id)
         fabric = find_fabric(self._client, inputs.node_pool_id, inputs.cluster_fabric_name)
-        if fabric is not None and _has_lasting_member(fabric, terminating_nodes):
+        if (
+            fabric is not None
+            and _has_lasting_member(fabric, terminating_nodes)
+            and not self._has_member_of_stack(fabric)
+        ):
             raise NameTaken(
                 f"scp already has a fabric named {fabric.cluster_name!r} in {fabric.node_pool_id} "
                 f"({fabric.id}), and this project has no record of creating it",
@@ -102,6 +109,13 @@ class PoolPreconditions:
                 "resource that has it); otherwise give the fabric another name",
             )
         return fabric
+
+    def _has_member_of_stack(self, fabric: wire.ClusterFabric) -> bool:
+        """Return True if a node of the stack's state is a member of the fabric."""
+        records = self._context.intents.records
+        stored = (*(records.list_stored_objects() or ()), *records.list_stored_parts())
+        stored_ids = {object_id for _, object_id in stored}
+        return any(member.gpu_node_id in stored_ids for member in fabric.gpu_node_details)
 
     def _get_declared_fabric(self, fabric_id: str) -> wire.ClusterFabric:
         """Return the fabric declared by id.
@@ -155,6 +169,26 @@ class PoolPreconditions:
             f'import_="{build_pool_id(self._inputs)}") and run `gpuform up`; otherwise use another '
             "gpu_node_name_prefix",
         )
+
+
+def refuse_replaced_nodes(context: ProviderContext, target: Target) -> None:
+    """Raise NameTaken if the state has a pool of this URN with the same names of nodes.
+
+    The caller has found nodes in the records of creates. Those of a pool that the run replaces are
+    not nodes of an interrupted create: the run deletes them next.
+    """
+    own_urn = to_dynamic_urn(context.urn or "")
+    start, end = f"{target.region}/", f"/{target.name}"
+    pool_ids = [
+        object_id
+        for urn, object_id in context.intents.records.list_stored_objects() or ()
+        if to_dynamic_urn(urn) == own_urn
+        and object_id.startswith(start)
+        and object_id.endswith(end)
+    ]
+    error = build_own_name_error(context, target, pool_ids)
+    if error is not None:
+        raise error
 
 
 def _has_lasting_member(

@@ -27,7 +27,12 @@ from gpuform.providers.scp.nodes.planning import (
 )
 from gpuform.providers.scp.nodes.repairs import NodeInspection, PoolRepairs
 from gpuform.providers.scp.nodes.steps import NodeSteps
-from gpuform.providers.scp.pool.creating import POLL_INTERVAL_S, PoolCreator, build_pool_id
+from gpuform.providers.scp.pool.creating import (
+    POLL_INTERVAL_S,
+    PoolCreator,
+    build_pool_id,
+    refuse_replaced_nodes,
+)
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.providers.scp.pool.rollout import Rollout, RolloutLimits
 from gpuform.schemas.policies.drain import RemovedNodes
@@ -104,6 +109,7 @@ class PoolReconciler:
         """Create the first nodes, unless an earlier attempt has created some.
 
         Raises:
+            NameTaken: the recorded nodes are those of a pool that this run replaces.
             UnknownOutcome: nobody knows whether nodes were created.
             GpuformError: no node was created, as by a call that only searches.
         """
@@ -111,6 +117,7 @@ class PoolReconciler:
             self.nodes.refresh()
         # Nodes of an interrupted create are adopted, not created a second time.
         if self._ledger.ids and not self._context.progress.is_search_only:
+            refuse_replaced_nodes(self._context, self._record_target)
             self._context.on_progress("found nodes that an earlier attempt created")
         elif not self._ledger.ids:
             self._ledger.refuse_while_uncertain()

@@ -727,3 +727,41 @@ def test_an_image_that_the_servers_do_not_run_is_refused(
     servers = {"server_type_id": "1b6d4f0c83a94e57b2c90a7d5e16f348"}
     problems = environment.find_problems("NodePool", {**pool_inputs, **east, **servers})
     assert "does not run the image" in problems["server_type_id"]
+
+
+def test_a_replacement_does_not_take_over_the_nodes_of_the_replaced_pool(
+    environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of their create may still be there; the run deletes these nodes next."""
+    pool = environment.create("NodePool", pool_inputs)
+    assert environment.intents.list_all() != []
+    environment.count_writes()
+    records = environment.intents.records
+    monkeypatch.setattr(records, "list_stored_objects", lambda: [("urn:thing", pool.id)])
+    with pytest.raises(NameTaken, match="it is the object that this run replaces"):
+        environment.create("NodePool", {**pool_inputs, "os_user_password": "An0ther#Pass"})
+    assert environment.count_writes() == {}
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_pool_joins_a_fabric_of_its_name_only_with_nodes_of_the_stack(
+    environment: Any,
+    pool_inputs: Properties,
+    node_inputs: Properties,
+    monkeypatch: pytest.MonkeyPatch,
+    is_stored: bool,
+) -> None:
+    """A single node keeps the fabric of a pool that is replaced."""
+    pool = environment.create("NodePool", pool_inputs)
+    fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
+    head = environment.create("GpuNode", {**node_inputs, **fabric}, name="head")
+    environment.delete(pool)
+    stored = [("urn:head", head.id)] if is_stored else []
+    monkeypatch.setattr(environment.intents.records, "list_stored_objects", lambda: stored)
+    if not is_stored:
+        with pytest.raises(NameTaken, match="already has a fabric named"):
+            environment.create("NodePool", pool_inputs)
+        return
+    recreated = environment.create("NodePool", pool_inputs)
+    assert recreated.outs["ready"] is True
+    assert recreated.outs["cluster_fabric_id"] == fabric["cluster_fabric_id"]
