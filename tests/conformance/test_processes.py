@@ -144,10 +144,14 @@ def hold_request(
         yield reached
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    """Wait for a condition in another process."""
+def wait_for(
+    condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None
+) -> None:
+    """Wait for a condition in another process; fail if `process` has ended without a kill."""
     pause = threading.Event()
     while not condition():
+        if process is not None and process.poll() not in (None, -signal.SIGKILL):
+            assert condition(), process.communicate()[0]
         pause.wait(0.02)
 
 
@@ -168,7 +172,7 @@ def test_a_signal_during_the_wait_of_an_up_keeps_the_id(
         "GET", description.object_path, status_override=description.pending_status, count=None
     )
     with command.start(*UP) as process:
-        wait_for(lambda: stack.recorded_ids)
+        wait_for(lambda: stack.recorded_ids, process)
         process.send_signal(number)
         assert process.wait(LAST_RESORT) == 1
         assert process.stdout is not None
@@ -202,7 +206,7 @@ def test_a_signal_during_the_create_request_lets_it_finish(
         hold_request(platform, description.create.method, description.create.path, hold),
         command.start(*UP) as process,
     ):
-        assert sent.wait(LAST_RESORT)
+        wait_for(sent.is_set, process)
         process.send_signal(signal.SIGINT)
         # An answer before the signal is counted could end the run first, as if nobody interrupted.
         read_until(process, "Interrupted")
@@ -230,7 +234,7 @@ def test_a_second_signal_ends_the_process_at_once_and_keeps_a_record(
 
     with hold_request(platform, description.create.method, description.create.path, hold) as served:
         with command.start(*UP) as process:
-            assert sent.wait(LAST_RESORT)
+            wait_for(sent.is_set, process)
             process.send_signal(signal.SIGINT)
             read_until(process, "Interrupted")
             process.send_signal(signal.SIGINT)
@@ -263,7 +267,7 @@ def test_a_signal_during_the_wait_of_a_destroy_keeps_the_resource(
     stack, platform = command.stack, command.platform
     assert stack.apply(declare_one(description)).ok
     with command.start(*DESTROY) as process:
-        wait_for(lambda: not platform.list_ids(description))
+        wait_for(lambda: not platform.list_ids(description), process)
         process.send_signal(number)
         assert process.wait(LAST_RESORT) == 1
     assert len(stack.resources) == 1
@@ -288,7 +292,7 @@ def kill_during_request(
     ):
         running.append(process)
         started.set()
-        assert killed.wait(LAST_RESORT)
+        wait_for(killed.is_set, process)
     wait_for(lambda: command.platform.list_requests(method, path=path))
 
 
@@ -320,7 +324,7 @@ def test_an_up_killed_while_it_waits_is_recovered(
         "GET", description.object_path, status_override=description.pending_status, count=None
     )
     with command.start(*UP) as process:
-        wait_for(lambda: command.stack.recorded_ids)
+        wait_for(lambda: command.stack.recorded_ids, process)
         process.kill()
         process.wait(LAST_RESORT)
     command.platform.remove_faults()
