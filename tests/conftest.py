@@ -4,11 +4,13 @@ import gc
 import itertools
 import os
 import re
+import shutil
 import signal
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,16 @@ settings.load_profile("quick")
 for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what commands write for a user, such as selected stacks, out of this user's home.
+
+    The paths of projects of an earlier session can come again, and with them its selections.
+    """
+    if not hasattr(config, "workerinput"):  # the processes of xdist inherit the variable
+        os.environ["PULUMI_HOME"] = folder = tempfile.mkdtemp(prefix="pulumi-home-")
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 ONE_CASE_IN = 24
