@@ -31,6 +31,7 @@ from gpuform.providers.values import (
     to_special,
 )
 from gpuform.schemas.errors import EngineError
+from gpuform.schemas.safe_text import MASK
 
 if TYPE_CHECKING:
     from google.protobuf.struct_pb2 import Struct
@@ -52,6 +53,20 @@ class Crypter(Protocol):
 
     def decrypt(self, ciphertext: str) -> str:
         """Return the plaintext. Raises EngineError if the ciphertext is not this stack's."""
+
+
+class MaskingCrypter:
+    """A crypter that encrypts and decrypts every value to the mask."""
+
+    def encrypt(self, plaintext: str, previous: str | None = None) -> str:
+        """Return the mask in place of a secret's ciphertext."""
+        del plaintext, previous
+        return MASK
+
+    def decrypt(self, ciphertext: str) -> str:
+        """Return the mask as a JSON text, the form of a plaintext, whatever the ciphertext is."""
+        del ciphertext
+        return f'"{MASK}"'
 
 
 def dump(document: Json) -> bytes:

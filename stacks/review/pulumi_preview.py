@@ -31,6 +31,7 @@ from gpuform.stacks.engine.planning import Op, describe_change, describe_drift
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState, decode_resource
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
+from gpuform.stacks.engine.value_json import MaskingCrypter
 from gpuform.stacks.pricing import compute_current_usage, compute_planned_usage
 from gpuform.stacks.resource_rules import find_kind
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, counted
@@ -44,21 +45,6 @@ _RESOURCE_FIELDS: Final = (
 _MASKED_SECRET: Final = {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": MASK}
 
 
-class _MaskingCrypter:
-    """Encrypt and decrypt every value to the mask."""
-
-    def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """Return the mask in place of a secret's ciphertext."""
-        del plaintext, previous
-        return MASK
-
-    def decrypt(self, ciphertext: str) -> str:
-        """Return the mask as a JSON text, whatever the ciphertext is."""
-        del ciphertext
-        # A decrypted value is JSON.
-        return f'"{MASK}"'
-
-
 def decode_masked_resource(document: Mapping[str, Any]) -> ResourceState:
     """Decode a resource without secrets.
 
@@ -67,7 +53,7 @@ def decode_masked_resource(document: Mapping[str, Any]) -> ResourceState:
     """
     values = {name: _mask_secrets(document.get(name) or {}) for name in ("inputs", "outputs")}
     plain = {name: document[name] for name in _RESOURCE_FIELDS if name in document}
-    resource = decode_resource({**plain, **values}, _MaskingCrypter())
+    resource = decode_resource({**plain, **values}, MaskingCrypter())
     # gpuform's schema knows secrets that the document may not mark.
     secret = {*resource.additional_secret_outputs, *_list_secret_names(resource.type)}
     resource.inputs = _replace_secrets(resource.inputs, secret)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.stacks.convert import TerraformNotRead
+from gpuform.stacks.convert.terraform.expressions import UnresolvedExpression
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.machine import get_pip_requirement
 
@@ -87,6 +88,13 @@ class TerraformFiles:
     def find_blocks(self, type_: str) -> list[TerraformBlock]:
         """Return the blocks of one type in the Terraform files, such as `resource`."""
         return [block for block in self.blocks if block.type == type_]
+
+    def get_local(self, name: str) -> Any:
+        """Return the raw expression of a local. Raises UnresolvedExpression if none is declared."""
+        for block in self.find_blocks("locals"):
+            if name in block.body:
+                return block.body[name]
+        raise UnresolvedExpression(f"local.{name}")
 
 
 def read_terraform_files(folder: Path) -> TerraformFiles:

@@ -178,19 +178,11 @@ class ModuleInstance:
         if for_each is None or "each.value" not in str(raw):
             return raw
         with suppress(UnresolvedExpression):
-            value = find_each_value(for_each, str(self.key), self._find_local, lambda _name: False)
+            value = find_each_value(
+                for_each, str(self.key), self.files.get_local, lambda _name: False
+            )
             return _replace_each_value(raw, value)
         return raw
-
-    def _find_local(self, name: str) -> Any:
-        """Return the raw expression of a local declared in the module around.
-
-        Raises UnresolvedExpression if none is declared.
-        """
-        for block in self.files.find_blocks("locals"):
-            if name in block.body:
-                return block.body[name]
-        raise UnresolvedExpression(f"local.{name}")
 
     def _rename_blocks(self) -> Iterator[TerraformBlock]:
         """Yield the module's resources, data sources and modules under their new names."""

@@ -314,7 +314,7 @@ class TerraformConverter:
             # An undeclared variable leaves only `each.value` unresolved.
             with suppress(UnresolvedExpression):
                 each_value = find_each_value(
-                    block.body["for_each"], str(key), self._get_local, self.variables.is_set
+                    block.body["for_each"], str(key), self.files.get_local, self.variables.is_set
                 )
         return ExpressionResolver(
             self.references.find_references,
@@ -325,25 +325,15 @@ class TerraformConverter:
             self._find_data,
         )
 
-    def _get_local(self, name: str) -> Any:
-        """Return the raw expression of a local value.
-
-        Raises UnresolvedExpression if none is declared.
-        """
-        for block in self.files.find_blocks("locals"):
-            if name in block.body:
-                return block.body[name]
-        raise UnresolvedExpression(f"local.{name}")
-
     def _get_local_or_boundary(self, name: str) -> Any:
-        return self.boundaries.get(name) or self._get_local(name)
+        return self.boundaries.get(name) or self.files.get_local(name)
 
     def resolve_expression_of_local(self, name: str) -> Value:
         """Return the value of a local, which may be a module's input or output itself.
 
         Raises UnresolvedExpression if it has no equivalent.
         """
-        return self.create_resolver().resolve(self._get_local(name))
+        return self.create_resolver().resolve(self.files.get_local(name))
 
     def list_modules(self) -> dict[str, str]:
         """Return the outermost module of each entry by address, also of repeated entries."""

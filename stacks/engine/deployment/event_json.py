@@ -35,20 +35,7 @@ from gpuform.stacks.engine.value_json import Json
 JsonObject: TypeAlias = dict[str, Json]
 
 
-class _MaskingCrypter:
-    """A crypter that replaces every secret by the same text."""
-
-    def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """Return the mask in place of a secret's ciphertext."""
-        del plaintext, previous
-        return MASK
-
-    def decrypt(self, ciphertext: str) -> str:
-        """Return the ciphertext unchanged: nothing is decrypted."""
-        return ciphertext
-
-
-_MASKING_CRYPTER = _MaskingCrypter()
+_MASKING_CRYPTER = value_json.MaskingCrypter()
 
 
 @dataclass(slots=True)
