@@ -448,8 +448,9 @@ def list_rule_items(code_host: CodeHostName, branch: str, label: str = "") -> li
         *([included] if label and not is_github else []),
         f"rule of the branch {branch}: "
         + (f"require the check {check}" if is_github else "pipelines must succeed")
-        + f", up-to-date branches or a merge {'queue' if is_github else 'train'}, and an approval "
-        "of code owners",
+        + ", up-to-date branches or a merge "
+        + ("queue that merges one pull request at a time" if is_github else "train")
+        + ", and an approval of code owners",
         "CODEOWNERS: owners of workflows, gates, prices, policies, requirements, wheels and itself",
         "check the files: gpuform doctor --ci",
     ]

@@ -197,7 +197,36 @@ class GitHub(CommentApi[GitHubComment]):
             )
         # Those of branches that began after the commit have it as well, and were merged later.
         first = min(merged, key=lambda pull: (pull.merge_commit_sha != commit, pull.merged_at))
+        self._reject_other_pulls(first)
         return first.number, first.head.sha
+
+    def _reject_other_pulls(self, pull: GitHubPull) -> None:
+        """Raise GpuformError if the push of the job has merged other pull requests than `pull`.
+
+        A merge queue may push several at once, and nothing would apply the plans of the others.
+        """
+        target = self.target
+        if len(target.pushed_commits) < 2:
+            return
+        query = {"state": "closed", "sort": "updated", "direction": "desc", "per_page": "100"}
+        path = f"{self._repository}/pulls"
+        # The newest of a hundred: those of the push were merged right before it.
+        recent = self.client.get(list[GitHubPull], path, {**query, "base": target.branch})
+        others = [
+            other.number
+            for other in recent
+            if other.merged_at
+            and other.number != pull.number
+            and other.merge_commit_sha in target.pushed_commits
+        ]
+        if others:
+            numbers = ", ".join(f"#{number}" for number in sorted([*others, pull.number]))
+            raise GpuformError(
+                f"GitHub: one push has merged the pull requests {numbers}: each has a plan of its "
+                "own, and one job applies one plan",
+                hint="let the merge queue merge one pull request at a time, and plan what is not "
+                "applied in a new pull request",
+            )
 
 
 def _unpack_plan(archive_bytes: bytes, artifact_name: str, file_name: str) -> bytes:

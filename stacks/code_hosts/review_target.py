@@ -132,6 +132,7 @@ class ReviewTarget:
         commit: last commit of the pull request.
         run_url: page of the running CI job.
         branch: the branch of a job that belongs to no pull request.
+        pushed_commits: the commits of the push that started the job; empty where they are unknown.
     """
 
     code_host: CodeHostName
@@ -141,6 +142,7 @@ class ReviewTarget:
     commit: str = ""
     run_url: str = ""
     branch: str = ""
+    pushed_commits: frozenset[str] = frozenset()
 
 
 def find_review_target(flags: ReviewFlags, environ: Mapping[str, str]) -> ReviewTarget:
@@ -180,6 +182,7 @@ def find_review_target(flags: ReviewFlags, environ: Mapping[str, str]) -> Review
         commit=detected.commit,
         run_url=detected.run_url,
         branch=detected.branch,
+        pushed_commits=detected.pushed_commits,
     )
 
 
@@ -248,6 +251,11 @@ def _read_github_variables(environ: Mapping[str, str]) -> ReviewTarget:
         commit=head_commit or environ.get("GITHUB_SHA", ""),
         run_url=f"{server}/{repository}/actions/runs/{run_id}" if run_id else "",
         branch=ref.removeprefix(_BRANCH_PREFIX) if is_branch else "",
+        pushed_commits=frozenset(
+            str(commit.get("id"))
+            for commit in trigger.get("commits") or ()
+            if isinstance(commit, dict)
+        ),
     )
 
 

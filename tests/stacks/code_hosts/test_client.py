@@ -244,15 +244,14 @@ def test_bitbucket_gets_each_kind_of_token_as_it_expects(token: str, authorizati
     assert Bitbucket.create_headers(token)["Authorization"] == authorization
 
 
-@pytest.mark.parametrize("branch", ["main", ""])
-@pytest.mark.parametrize("names_merge_commits", [True, False])
+@pytest.mark.parametrize(
+    ("branch", "names_merge_commits"), [("main", True), ("main", False), ("", True)]
+)
 @pytest.mark.parametrize("name", ["github", "gitlab"])
 def test_the_plan_is_of_the_request_that_brought_the_commit_to_the_branch_of_the_job(
     server: Server, clients: Any, name: str, *, names_merge_commits: bool, branch: str
 ) -> None:
     """Others have the commit, too: one merged into a branch of anybody's, and a later one."""
-    if not branch and not names_merge_commits:
-        pytest.skip("nothing tells the requests apart")
     commit, head = "c" * 40, "a" * 40
     server.merged[commit] = head
     server.names_merge_commits = names_merge_commits
@@ -267,4 +266,22 @@ def test_the_plan_is_of_the_request_that_brought_the_commit_to_the_branch_of_the
         assert name == "github" or any("/12/pipelines" in line for line in server.log)
         code_host.target = replace(code_host.target, branch="release")
         with pytest.raises(GpuformError, match=f"request has commit {commit}"):
+            code_host.fetch_reviewed_plan(commit, "plan.json")
+
+
+def test_a_push_that_has_merged_several_pull_requests_is_refused(
+    server: Server, clients: Any
+) -> None:
+    """A merge queue may push a batch, and only one of its plans would be applied."""
+    first, commit, head = "b" * 40, "c" * 40, "a" * 40
+    server.merged[commit] = head
+    server.merge_commits = {commit: 12, "d" * 40: 13}
+    server.add_artifact(f"gpuform-plan-{head}", head, b"reviewed")
+    code_host = clients["github"](server, None)
+    pushed = frozenset({first, commit})
+    code_host.target = replace(code_host.target, branch="main", pushed_commits=pushed)
+    with code_host.client:
+        assert code_host.fetch_reviewed_plan(commit, "plan.json") == b"reviewed"
+        server.merge_commits[first] = 11
+        with pytest.raises(GpuformError, match="one push has merged the pull requests #11, #12: "):
             code_host.fetch_reviewed_plan(commit, "plan.json")

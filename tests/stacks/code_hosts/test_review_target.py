@@ -38,6 +38,14 @@ def test_the_head_commit_comes_from_githubs_event(tmp_path: Path) -> None:
     assert target == ReviewTarget("github", "https://api.github.com", "o/r", 12, "b" * 40)
 
 
+def test_the_branch_and_the_commits_of_a_push_come_from_github(tmp_path: Path) -> None:
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"commits": [{"id": "c" * 40}, {"id": "d" * 40}]}))
+    push = {"GITHUB_EVENT_PATH": str(event), "GITHUB_REF": "refs/heads/release/1"}
+    target = find_review_target(ReviewFlags(), {**ACTIONS, **push})
+    assert (target.branch, target.pushed_commits) == ("release/1", {"c" * 40, "d" * 40})
+
+
 @pytest.mark.parametrize("text", ["", "[]", "no json", '{"pull_request": null}'])
 def test_an_event_without_a_head_commit_gives_none(tmp_path: Path, text: str) -> None:
     event = tmp_path / "event.json"

@@ -65,6 +65,8 @@ class FakeCodeHost:
     head: str = "0" * 40
     merged: dict[str, str] = field(default_factory=dict)
     """Commit on the default branch -> last commit of the pull request by which it came."""
+    merge_commits: dict[str, int] = field(default_factory=dict)
+    """Commit on the default branch -> number of the pull request that GitHub's list shows."""
     names_merge_commits: bool = True
     """False is a merge without a commit of its own, as that of a fast-forward."""
     artifacts: list[dict[str, Any]] = field(default_factory=list)
@@ -251,6 +253,21 @@ def _add_github_routes(  # noqa: C901, PLR0915 - a function for each route
     @app.get("/repos/o/r/pulls/<int:number>")
     def pull(number: int) -> Any:
         return jsonify(number=number, head={"sha": code_host.head})
+
+    @app.get("/repos/o/r/pulls")
+    def recent_pulls() -> Any:
+        assert (request.args["state"], request.args["base"]) == ("closed", "main")
+        closed = {"number": 90, "merged_at": None, "head": {"sha": "9" * 40}}
+        merged = [
+            {
+                "number": number,
+                "merged_at": "2026-11-21T00:00:00Z",
+                "head": {"sha": "8" * 40},
+                "merge_commit_sha": sha,
+            }
+            for sha, number in code_host.merge_commits.items()
+        ]
+        return list_page([closed, *merged])
 
     @app.get("/repos/o/r/commits/<sha>/pulls")
     def pulls(sha: str) -> Any:
