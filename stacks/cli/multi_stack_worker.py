@@ -387,8 +387,8 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
     saved_plan = None
     if task.plan is not None:
         project, operation = workspace.project.name, options.operation
-        saved_plan = SavedPlan.from_plan(
-            Path(task.source), task.plan, project, selected.name, operation
+        saved_plan = SavedPlan.from_content(
+            Path(task.source), task.plan.encode(), project, selected.name, operation
         )
         saved_plan = replace(saved_plan, can_continue=task.continues_plan)
     result = run_reported_operation(selected, options, callbacks, saved_plan, task.subject)

@@ -287,6 +287,11 @@ _COMPARED: Final[dict[str, Callable[[_Version, _Version], bool]]] = {
 _CONDITION: Final = re.compile(r"(>=|<=|!=|==|>|<|!|=)?\s*v?(\d+)\.(\d+)\.(\d+)")
 
 
+def describe_release() -> str:
+    """Return the release of this process in the form of plans: gpuform 0.1.0."""
+    return f"gpuform {importlib.metadata.version('gpuform')}"
+
+
 def require_version(version_range: str, source: str) -> None:
     """Reject a range without the Pulumi version followed by gpuform.
 

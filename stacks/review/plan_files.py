@@ -16,7 +16,9 @@ from pydantic_core import from_json
 
 from gpuform.schemas.errors import EngineError
 from gpuform.schemas.plan import FORMAT_VERSION, Plan
+from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.stacks.engine.machine import describe_release
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.review.pulumi_preview import Preview, build_plan, is_preview
@@ -237,6 +239,9 @@ _REVIEW_HINT = (
 _APPLY_HINT = (
     "save a plan with `gpuform preview --save-plan FILE`, or with `gpuform destroy` or `refresh`"
 )
+_OTHER_RELEASE_HINT = "use the release of gpuform that made the plan, or a later one"
+UNKNOWN_FIELD: Final = "unknown field"
+"""The reason why a plan of a newer release cannot be read."""
 _CLI_PLAN = "resourcePlans"
 _PLANS = "plans"
 _Model = TypeVar("_Model", Plan, StacksPlan)
@@ -445,7 +450,7 @@ def _validate_plan(model: type[_Model], name: str, document: dict[str, Any], hin
     if isinstance(version, str) and version != FORMAT_VERSION:
         raise PlanFileError(
             f"{name} has format_version {version!r}: this gpuform reads {FORMAT_VERSION!r}",
-            "use the release of gpuform that made the plan, or a later one",
+            _OTHER_RELEASE_HINT,
         )
     try:
         return model.model_validate(document)
@@ -453,9 +458,32 @@ def _validate_plan(model: type[_Model], name: str, document: dict[str, Any], hin
         first, *more = error.errors(include_url=False, include_context=False, include_input=False)
         location = ".".join(str(step) for step in first["loc"]) or "the plan"
         others = f", and {len(more)} more problems" if more else ""
+        release = _find_other_release(document)
+        if release:
+            reason = UNKNOWN_FIELD if first["type"] == "extra_forbidden" else first["msg"]
+            raise build_release_error(name, release, f"{location}: {reason}{others}") from None
         raise PlanFileError(
             f"{name} is not a plan: {location}: {first['msg']}{others}", hint
         ) from None
+
+
+def _find_other_release(document: Mapping[str, Any]) -> str:
+    """Return the release that saved the plan, or a plan of several stacks; empty if this one."""
+    plans = document.get(_PLANS)
+    for plan in (document, *(plans if isinstance(plans, list) else ())):
+        release = plan.get("made_by") if isinstance(plan, dict) else None
+        if isinstance(release, str) and release not in ("", describe_release()):
+            return release
+    return ""
+
+
+def build_release_error(name: str, made_by: str, problem: str) -> EngineError:
+    """Build the error for a plan of the release `made_by` that this release does not understand."""
+    return PlanFileError(
+        f"{name} was saved by {escape_invisible(made_by)}, and this is {describe_release()}, which "
+        f"cannot read it: {problem}",
+        _OTHER_RELEASE_HINT,
+    )
 
 
 def _build_depth_error(name: str, hint: str) -> EngineError:

@@ -173,28 +173,38 @@ def complete_basis(before: Basis, preview: Outcome, digest: Digest) -> Basis:
 
 
 _LATER_FIELDS: Final = ("rehearsal", "stacks_digest")
-"""Fields of a plan that the first plan files did not have."""
+"""Fields without which the first plan files were sealed; left out where they have no value."""
 
 
 def seal_plan(plan: Plan, digest: Digest) -> Plan:
-    """Return the plan with a keyed seal, by which an apply recognizes later edits."""
-    return _set_seal(plan, _compute_seal(plan, digest))
+    """Return the plan with a keyed seal, by which an apply recognizes later edits.
+
+    The seal holds for the JSON of the returned plan with all of its fields (`model_dump_json`). A
+    plan without a basis gets no seal.
+    """
+    if plan.basis is None:
+        return plan
+    seal = _compute_seal(json.loads(plan.model_dump_json()), digest)
+    return plan.model_copy(update={"basis": plan.basis.model_copy(update={"seal": seal})})
 
 
-def is_sealed(plan: Plan, digest: Digest) -> bool:
-    """Return True if the plan is unchanged since `seal_plan`."""
-    return plan.basis is not None and plan.basis.seal == _compute_seal(plan, digest)
+def is_sealed(content: str | bytes, digest: Digest) -> bool:
+    """Return True if the JSON of a plan, as it stands in a file, is unchanged since `seal_plan`.
+
+    The text counts, and not the plan that this release reads from it: the fields of an older
+    release are neither more nor fewer than those that were sealed.
+    """
+    document = json.loads(content)
+    basis = document.get("basis")
+    return basis is not None and basis.get("seal") == _compute_seal(document, digest)
 
 
-def _compute_seal(plan: Plan, digest: Digest) -> str:
-    """Compute the keyed digest of a plan, without regard to a seal in the plan."""
-    # Without the fields that have no value: older releases seal plans without them.
-    unset_fields = {name for name in _LATER_FIELDS if getattr(plan, name) in (None, "")}
-    document = _set_seal(plan, "").model_dump_json(exclude=unset_fields)
-    return digests.compute_digest(digest, "plan", json.loads(document))
-
-
-def _set_seal(plan: Plan, seal: str) -> Plan:
-    """Return a copy of the plan with `seal` in the basis; a plan without a basis gets no seal."""
-    basis = plan.basis and plan.basis.model_copy(update={"seal": seal})
-    return plan.model_copy(update={"basis": basis})
+def _compute_seal(document: Mapping[str, Any], digest: Digest) -> str:
+    """Compute the keyed digest of a plan's JSON, without regard to a seal in its basis."""
+    sealed_fields = {
+        name: value
+        for name, value in document.items()
+        if name not in _LATER_FIELDS or value not in (None, "")
+    }
+    sealed_fields["basis"] = {**document["basis"], "seal": ""}
+    return digests.compute_digest(digest, "plan", sealed_fields)

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine import digests, value_json
 from gpuform.stacks.engine.ci_job import read_commit
 from gpuform.stacks.engine.deployment import is_sealed
+from gpuform.stacks.engine.machine import describe_release
 from gpuform.stacks.engine.project import StackSettings
 from gpuform.stacks.engine.secrets import SecretsManager, find_settings_crypter
 from gpuform.stacks.engine.state import load_checkpoint
@@ -83,7 +83,7 @@ def build_schedule(order: StackOrder, names: set[str], runners: int | None) -> P
         for name in chosen_names
     }
     return PartSchedule(
-        made_by=_describe_release(),
+        made_by=describe_release(),
         commit=read_commit(workspace.root),
         stacks=tuple(
             ScheduledStack(
@@ -157,11 +157,6 @@ def _split_wave(number: int, names: Sequence[str], runners: int | None) -> tuple
     )
 
 
-def _describe_release() -> str:
-    """Return the release of this process, in the form used in plans."""
-    return f"gpuform {version('gpuform')}"
-
-
 @dataclass(frozen=True, slots=True)
 class PartFolder:
     """A folder with the schedule and the parts; `digest` is the SHA-256 of the schedule."""
@@ -195,9 +190,9 @@ class PartFolder:
             schedule = PartSchedule.model_validate_json(content)
         except ValidationError as error:
             raise PartRefused(f"{file} is no schedule of parts, or is damaged", hint) from error
-        if schedule.made_by != _describe_release():
+        if schedule.made_by != describe_release():
             raise PartRefused(
-                f"{file} is of {schedule.made_by}, but this is {_describe_release()}",
+                f"{file} is of {schedule.made_by}, but this is {describe_release()}",
                 hint="install one release on every runner, and begin again with --waves",
             )
         commit = read_commit(find_workspace_root(start)[0])
@@ -396,8 +391,10 @@ def _open_crypter(
 
 def _is_genuine(part: PlanPart, crypter: SecretsManager) -> bool:
     """Return True if the seals of part and plan are the stack's own. Raises EngineError."""
-    digest = crypter.compute_digest
-    return part.seal == _compute_seal(part, crypter) and is_sealed(part.plan, digest)
+    # The file leaves out default values. They are those that were sealed: `read_part` refuses the
+    # parts of another release.
+    is_plan_sealed = is_sealed(part.plan.model_dump_json(), crypter.compute_digest)
+    return part.seal == _compute_seal(part, crypter) and is_plan_sealed
 
 
 def _build_edited_error(folder: PartFolder, name: str) -> PartRefused:

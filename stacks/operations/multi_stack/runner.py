@@ -329,7 +329,7 @@ class _MultiStackRun:
             task = self._build_task(
                 name,
                 {"preview_only": True, "reviewed": reviewed, "operation": operation},
-                plan=None if plan_file is None else plan_file.load_plan(name),
+                plan=None if plan_file is None else plan_file.load_content(name).decode(),
                 source=str(run.plan or ""),
                 uses_planned_outputs=uses_planned_outputs,
                 subject=subject,
@@ -420,8 +420,12 @@ class _MultiStackRun:
 
         def build_task(name: str) -> Task:
             # Only now: the plans of all stacks together may not fit into memory.
-            stack_plan = plans[name] if plan_file is None else plan_file.load_plan(name)
-            task_options: dict[str, Any] = {"operation": stack_plan.operation, "reviewed": reviewed}
+            if plan_file is None:
+                stack_plan = plans[name].model_dump_json()
+            else:
+                stack_plan = plan_file.load_content(name).decode()
+            operation = plans[name].operation
+            task_options: dict[str, Any] = {"operation": operation, "reviewed": reviewed}
             task = self._build_task(name, task_options, plan=stack_plan, source=source)
             return task.model_copy(update={"continues_plan": is_part})
 
@@ -518,7 +522,7 @@ class _MultiStackRun:
         name: str,
         task_options: Mapping[str, Any],
         *,
-        plan: Plan | None = None,
+        plan: str | None = None,
         source: str = "",
         uses_planned_outputs: bool = False,
         subject: ReportSubject = "",

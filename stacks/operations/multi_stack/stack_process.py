@@ -47,7 +47,7 @@ class Task(_Message):
     Attributes:
         variables: environment variables that the process sets for the task.
         options: fields of RunOptions.
-        plan: the plan that limits the changes.
+        plan: the JSON of the plan that limits the changes, as it stands in the file of the plan.
         source: the name of the plan in messages.
         uses_planned_outputs: the process asks for the planned outputs of other stacks.
         continues_plan: the plan may be continued where an earlier run of it has failed or was lost.
@@ -67,7 +67,7 @@ class Task(_Message):
     stack: str
     variables: dict[str, str] = Field(default_factory=dict)
     options: dict[str, Any]
-    plan: Plan | None = None
+    plan: str | None = None
     source: str = ""
     uses_planned_outputs: bool = False
     continues_plan: bool = False

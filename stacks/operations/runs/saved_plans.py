@@ -5,9 +5,8 @@ the plan compares them with its own, and may change no more than the plan shows.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from gpuform.stacks.engine.deployment import (
     is_sealed,
     seal_plan,
 )
+from gpuform.stacks.engine.machine import describe_release
 from gpuform.stacks.engine.planning import NEW_PLAN_HINT, PlanConstraint
 from gpuform.stacks.engine.stack import (
     PLAN_MADE_AT,
@@ -39,8 +39,9 @@ from gpuform.stacks.operations.runs.plan_file import (
     PlanRun,
     find_plan_run,
     mask_plan,
-    read_plan,
+    read_content,
 )
+from gpuform.stacks.review.plan_files import UNKNOWN_FIELD, build_release_error, read_saved_plan
 
 _RECORDED_OPTIONS = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),
@@ -106,7 +107,7 @@ def describe_creation() -> dict[str, str]:
     now = datetime.fromtimestamp(get_run_context().clock.now(), UTC)
     return {
         "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "made_by": f"gpuform {version('gpuform')}",
+        "made_by": describe_release(),
     }
 
 
@@ -131,12 +132,13 @@ def _build_basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:
 class SavedPlan:
     """A saved plan, and its file.
 
-    With `can_continue` a run of the plan that has failed, or was lost with its machine, is
-    continued.
+    `content` is the JSON of the plan as it stands in the file. With `can_continue` a run of the
+    plan that has failed, or was lost with its machine, is continued.
     """
 
     path: Path
     plan: Plan
+    content: bytes = field(repr=False)
     can_continue: bool = False
 
     @classmethod
@@ -147,7 +149,8 @@ class SavedPlan:
             EngineError: the file cannot be read, or its plan belongs to another stack or operation,
                 is one of `expire`, or was planned with the planned outputs of other stacks.
         """
-        plan = read_plan(path)
+        content = read_content(path)
+        plan = read_saved_plan(str(path), content)
         # The plan has values that only the apply of the other plans produces.
         if plan.planned_with:
             others = ", ".join(
@@ -157,19 +160,29 @@ class SavedPlan:
                 f"{path} is a part of a plan of several stacks, planned with {others}",
                 hint="apply the complete plan with `gpuform up --all --plan FILE`",
             )
-        return cls.from_plan(path, plan, project, stack, operation)
+        saved_plan = cls(path, plan, content)
+        saved_plan.require_fit(project, stack, operation)
+        return saved_plan
 
     @classmethod
-    def from_plan(
-        cls, path: Path, plan: Plan, project: str, stack: str, operation: Operation
+    def from_content(
+        cls, path: Path, content: bytes, project: str, stack: str, operation: Operation
     ) -> Self:
-        """Return the saved plan of `path`, after checking stack and operation.
+        """Return the saved plan in the JSON of `path`, after checking stack and operation.
 
         The operation `update` applies plans of every operation but `expire`, others only their own.
 
         Raises:
-            PlanRefused: the plan belongs to another stack, or `operation` does not apply it.
+            EngineError: the content is no saved plan, the plan belongs to another stack, or
+                `operation` does not apply it.
         """
+        saved_plan = cls(path, read_saved_plan(str(path), content), content)
+        saved_plan.require_fit(project, stack, operation)
+        return saved_plan
+
+    def require_fit(self, project: str, stack: str, operation: Operation) -> None:
+        """Raise PlanRefused if the plan is of another stack, or `operation` does not apply it."""
+        path, plan = self.path, self.plan
         if (plan.project, plan.stack) != (project, stack):
             raise PlanRefused(
                 f"{path} is a plan for stack {plan.stack} of project {plan.project}, but "
@@ -184,7 +197,6 @@ class SavedPlan:
                 if plan.operation == "expire"
                 else f"apply it with `gpuform up --plan {path}`",
             )
-        return cls(path, plan)
 
     @property
     def basis(self) -> Basis:
@@ -215,9 +227,9 @@ class SavedPlan:
                 )
         # A plan of a newer gpuform may be limited by an option that this release would ignore.
         if planned.keys() != set(_RECORDED_OPTIONS):
-            raise PlanRefused(
-                f"{self.path} was made with options that this gpuform does not support"
-            )
+            unknown_name = min(planned.keys() - set(_RECORDED_OPTIONS))
+            problem = f"basis.options.{unknown_name}: {UNKNOWN_FIELD}"
+            raise build_release_error(str(self.path), self.plan.made_by, problem)
         return replace(options, operation=self.plan.operation, **planned)
 
     def require_current(self, options: RunOptions, stack: Stack) -> PlanConstraint | None:
@@ -246,13 +258,8 @@ class SavedPlan:
                 compares_state=not is_continued,
             )
         )
-        if not is_sealed(self.plan, digest):
-            # A release with other fields of plans computes another seal.
-            raise PlanRefused(
-                f"{self.path} was edited after it was saved, or saved by another release of "
-                "gpuform",
-                hint=NEW_PLAN_HINT,
-            )
+        if not is_sealed(self.content, digest):
+            raise PlanRefused(f"{self.path} was edited after it was saved", hint=NEW_PLAN_HINT)
         return constraint
 
     def _find_run(self, stack: Stack) -> PlanRun:

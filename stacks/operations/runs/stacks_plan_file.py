@@ -5,6 +5,7 @@ layout: one line for the plan of each stack.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ class StacksPlanFile:
     digest: str
     outline: StacksPlan
     _lines: Mapping[str, _PlanLine]
-    _plans: Mapping[str, Plan]
+    _contents: Mapping[str, bytes]
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -88,18 +89,34 @@ class StacksPlanFile:
                 f"{path} is a plan of a single stack",
                 hint=f"apply it without --all: --plan {path}",
             )
-        plans = {plan.project_stack: plan for plan in stacks_plan.plans}
-        return cls(path, hashlib.sha256(content).hexdigest(), stacks_plan, {}, plans)
+        documents = json.loads(content)["plans"]
+        contents = {
+            plan.project_stack: json.dumps(document).encode()
+            for plan, document in zip(stacks_plan.plans, documents, strict=True)
+        }
+        return cls(path, hashlib.sha256(content).hexdigest(), stacks_plan, {}, contents)
 
     def load_plan(self, name: str) -> Plan:
         """Return the complete plan of a stack of the file.
 
         Raises:
-            EngineError: the file cannot be read, was replaced since it was opened, or the plan is
-                damaged.
+            EngineError: as `load_content`, or the plan is damaged.
         """
-        if name in self._plans:
-            return self._plans[name]
+        content = self.load_content(name)
+        try:
+            return Plan.model_validate(from_json(content))
+        except ValidationError:
+            # The reader of single plans says which field is wrong.
+            return read_saved_plan(f"{self.path} ({name})", content)
+
+    def load_content(self, name: str) -> bytes:
+        """Return the JSON of the plan of a stack as it stands in the file, for the check of a seal.
+
+        Raises:
+            EngineError: the file cannot be read, or was replaced since it was opened.
+        """
+        if name in self._contents:
+            return self._contents[name]
         line = self._lines[name]
         try:
             with self.path.open("rb") as file:
@@ -112,11 +129,7 @@ class StacksPlanFile:
                 f"the plan {self.path} was replaced during the run",
                 "find out who can write to the file, and make a new plan",
             )
-        try:
-            return Plan.model_validate(from_json(content))
-        except ValidationError:
-            # The reader of single plans says which field is wrong.
-            return read_saved_plan(f"{self.path} ({name})", content)
+        return content
 
     def load_changes(self, names: Iterable[str]) -> StacksPlan:
         """Return the plans of some stacks without the digests needed only for the apply.

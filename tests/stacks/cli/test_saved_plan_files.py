@@ -14,6 +14,8 @@ import pytest
 from support.stacks.planned_project import PlannedProject
 
 from gpuform.schemas.errors import EngineError
+from gpuform.schemas.plan import Basis, Plan
+from gpuform.stacks.engine.machine import describe_release
 from gpuform.stacks.operations.runs.plan_file import read_plan
 
 GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
@@ -70,6 +72,42 @@ def test_a_plan_of_a_newer_format_is_refused(planned_project: PlannedProject) ->
         "plan.json has format_version '2': this gpuform reads '1'"
         in planned_project.apply_refused_plan()
     )
+
+
+def test_a_plan_with_a_field_of_a_newer_release_is_refused_by_both_releases(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "plan.json"
+    plan = Plan.from_changes("lab", "dev", []).model_copy(
+        update={"basis": Basis(state={}, config={}, program={}), "made_by": "gpuform 99.1.0"}
+    )
+    document = json.loads(plan.model_dump_json())
+    for text in (
+        json.dumps({**document, "later": []}),
+        json.dumps({"plans": [{**document, "later": []}]}),
+    ):
+        file.write_text(text)
+        with pytest.raises(EngineError) as error:
+            read_plan(file)
+        assert (
+            f"{file} was saved by gpuform 99.1.0, and this is {describe_release()}, which"
+            in str(error.value)
+        )
+        assert "later: unknown field" in str(error.value)
+    file.write_text(json.dumps({**document, "made_by": describe_release(), "later": []}))
+    with pytest.raises(EngineError, match="is not a plan: later: Extra inputs are not permitted"):
+        read_plan(file)
+
+
+def test_a_plan_with_an_option_of_a_newer_release_is_refused_by_both_releases(
+    planned_project: PlannedProject,
+) -> None:
+    planned_project.save_plan()
+    planned_project.edit_plan(lambda plan: plan["basis"]["options"].update(later=True))
+    planned_project.edit_plan(lambda plan: plan.update(made_by="gpuform 99.1.0"))
+    error = planned_project.apply_refused_plan()
+    assert f"plan.json was saved by gpuform 99.1.0, and this is {describe_release()}" in error
+    assert "cannot read it: basis.options.later: unknown field" in error
 
 
 EDITS: list[tuple[dict[str, Any], str]] = [

@@ -5,12 +5,13 @@ import hashlib
 import hmac
 import json
 import pickle
+from contextlib import suppress
 
 import pytest
 from support.stacks.hand_made_rehearsals import build_rehearsal
 
 from gpuform.providers.values import UNKNOWN, Secret
-from gpuform.schemas.plan import Basis, Plan
+from gpuform.schemas.plan import Basis, Plan, ResourceChange
 from gpuform.stacks.engine import digests
 from gpuform.stacks.engine.deployment import is_sealed, seal_plan
 from gpuform.stacks.engine.digests import normalize_pickle
@@ -20,6 +21,23 @@ from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 
 URN = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::a"
+FROZEN_PLAN = json.loads(
+    """
+    {"format_version": "1", "project": "lab", "stack": "dev", "operation": "update",
+     "emulated": false, "made_at": "", "made_by": "gpuform 0.1.0", "pull_request": "",
+     "basis": {"state": {}, "config": {}, "program": {}, "options": {}, "effects": {}, "key": "k",
+               "seal": ""},
+     "errors": [], "stack_references": [], "planned_with": {}, "stacks_digest": "", "outputs": [],
+     "changes": [
+        {"urn": "urn:pulumi:dev::lab::t::a", "type": "t", "name": "a", "action": "delete",
+         "reason": "destroyed", "replace_paths": [], "changes": [], "gpus_added": null,
+         "gpus_removed": 8, "parent": "", "dependencies": [], "before": null, "after": null,
+         "retained": false, "in_use": "", "leaving": null, "others": [], "repairs": []}],
+     "drift": [], "summary": {"delete": 1}, "unchecked": [], "notices": [], "exposures": null,
+     "proofs": null, "cost": null, "rehearsal": null, "gates": null, "weakened_gates": []}
+    """
+)
+"""A plan of November 2026, which is never changed: its seals are those of that release."""
 
 
 def compute_state_digests(crypter, **fields):
@@ -164,22 +182,49 @@ def test_an_edited_plan_fails_its_seal(crypter):
         Plan.from_changes("lab", "dev", []).model_copy(update={"basis": basis}),
         crypter.compute_digest,
     )
-    again = Plan.model_validate_json(plan.model_dump_json())
-    assert is_sealed(again, crypter.compute_digest)
-    assert not is_sealed(again.model_copy(update={"stack": "prod"}), crypter.compute_digest)
-    more = basis.model_copy(update={"effects": {URN: ("delete",)}, "seal": again.basis.seal})
-    assert not is_sealed(again.model_copy(update={"basis": more}), crypter.compute_digest)
-    assert not is_sealed(Plan.from_changes("lab", "dev", []), crypter.compute_digest)
-
-
-def test_the_seal_of_a_plan_without_values_of_later_fields_is_that_of_older_releases(crypter):
-    basis = Basis(state={}, config={}, program={}, key="k")
-    plan = Plan.from_changes("lab", "dev", []).model_copy(update={"basis": basis})
     document = json.loads(plan.model_dump_json())
-    del document["rehearsal"], document["stacks_digest"]
-    older_seal = digests.compute_digest(crypter.compute_digest, "plan", document)
-    document["basis"]["seal"] = older_seal
-    assert is_sealed(Plan.model_validate(document), crypter.compute_digest)
+    assert is_sealed(json.dumps(document, indent=2), crypter.compute_digest)
+    more = {**document["basis"], "effects": {URN: ["delete"]}}
+    for edit in ({"stack": "prod"}, {"basis": more}, {"basis": None}, {"newer": None}):
+        assert not is_sealed(json.dumps({**document, **edit}), crypter.compute_digest), edit
+
+
+def test_no_changed_byte_of_a_plan_passes_its_seal(crypter):
+    basis = Basis(state={URN: "1" * 32}, config={}, program={}, options={"refresh": True}, key="k")
+    change = ResourceChange(
+        urn=URN, type="t", name="a", action="delete", reason="destroyed", gpus_removed=8
+    )
+    plan = Plan.from_changes("lab", "dev", [change]).model_copy(update={"basis": basis})
+    content = seal_plan(plan, crypter.compute_digest).model_dump_json().encode()
+    document = json.loads(content)
+    for at, byte in enumerate(content):
+        for flipped in (byte ^ 1, byte ^ 32):
+            edited = content[:at] + bytes([flipped]) + content[at + 1 :]
+            with suppress(ValueError, AttributeError):
+                is_unchanged = json.loads(edited) == document
+                assert is_sealed(edited, crypter.compute_digest) is is_unchanged, edited[at - 9 :]
+
+
+@pytest.mark.parametrize(
+    ("missing", "seal"),
+    [
+        ((), "6786885f551dd9904b8e8afaf3801136"),
+        # These two fields came first, and were no part of a seal while they had no value.
+        (("rehearsal", "stacks_digest"), "6786885f551dd9904b8e8afaf3801136"),
+        (("weakened_gates", "proofs", "pull_request"), "92dcca183b9cde488ba59db328510ff6"),
+    ],
+)
+def test_the_frozen_seal_of_a_plan_file_holds_whatever_fields_a_plan_has_today(missing, seal):
+    def digest(data: bytes) -> str:
+        return hashlib.sha256(b"key" + data).hexdigest()[:32]
+
+    document = {name: value for name, value in FROZEN_PLAN.items() if name not in missing}
+    document["basis"] = {**document["basis"], "seal": seal}
+    assert is_sealed(json.dumps(document), digest)
+    plan = Plan.model_validate(document)
+    assert plan.basis is not None
+    assert plan.basis.seal == seal
+    assert not is_sealed(json.dumps({**document, "emulated": True}), digest)
 
 
 def test_the_seal_includes_the_rehearsal(crypter):
@@ -188,8 +233,7 @@ def test_the_seal_includes_the_rehearsal(crypter):
     plan = seal_plan(
         Plan.from_changes("lab", "dev", []).model_copy(update=facts), crypter.compute_digest
     )
-    again = Plan.model_validate_json(plan.model_dump_json())
-    assert is_sealed(again, crypter.compute_digest)
+    assert is_sealed(plan.model_dump_json(), crypter.compute_digest)
     for rehearsal in (None, build_rehearsal(seed=1)):
-        edited = again.model_copy(update={"rehearsal": rehearsal})
-        assert not is_sealed(edited, crypter.compute_digest)
+        edited = plan.model_copy(update={"rehearsal": rehearsal})
+        assert not is_sealed(edited.model_dump_json(), crypter.compute_digest)

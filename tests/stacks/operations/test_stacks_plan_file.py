@@ -25,7 +25,6 @@ from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.operations.runs.plan_file import PlanRefused, write_plan
 from gpuform.stacks.operations.runs.stacks_plan_file import (
     StacksPlanFile,
-    read_stacks_plan,
     require_stacks_digest,
     write_stacks_plan,
 )
@@ -74,8 +73,9 @@ class SavedFile:
 
     def list_appliable_names(self) -> list[str]:
         """Return the stacks whose process would apply its plan: the seal is that of its key."""
-        plans = read_stacks_plan(self.path).plans
-        return [plan.project_stack for plan in plans if is_sealed(plan, KEY)]
+        plan_file = StacksPlanFile.open(self.path)
+        names = [plan.project_stack for plan in plan_file.load_all().plans]
+        return [name for name in names if is_sealed(plan_file.load_content(name), KEY)]
 
 
 @pytest.fixture
