@@ -6,6 +6,7 @@ decides. Events report planned and finished steps to views, logs and tests.
 
 from gpuform.stacks.engine.planning.constraints import (
     NEW_PLAN_HINT,
+    NEW_PREVIEW_HINT,
     CheckFailed,
     PlanConstraint,
     SelectionNotes,
@@ -38,6 +39,7 @@ from gpuform.stacks.engine.planning.steps import Op, Step
 
 __all__ = [
     "NEW_PLAN_HINT",
+    "NEW_PREVIEW_HINT",
     "UNPROTECT",
     "CheckFailed",
     "Diagnostic",

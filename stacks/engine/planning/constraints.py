@@ -98,18 +98,25 @@ NEW_PLAN_HINT: Final = (
 )
 """The hint for a plan that cannot be applied any more."""
 
+NEW_PREVIEW_HINT: Final = (
+    "run the command again, and look at its new preview; if this error stays, the program declares "
+    "something else in a run than in a preview"
+)
+"""The hint for a run that would do more than its own preview has shown."""
+
 # A saved plan is an upper bound: these effects may take the place of a planned one.
 _LESSER_EFFECTS = {
     "replace": {"update"},
     "delete": {"forget"},
 }
+_IMPORT: Final = "import"
 _EFFECT_PARTICIPLES = {
     "create": "created",
     "update": "updated",
     "replace": "replaced",
     "delete": "deleted",
     "forget": "forgotten",
-    "import": "imported",
+    _IMPORT: "imported",
     "refresh": "imported from its platform",
 }
 
@@ -125,15 +132,19 @@ class PlanExceeded(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class PlanConstraint:
-    """The limits of a saved plan; `changes` maps URNs to the planned property changes.
+    """The limits of a saved plan, or of a preview; `changes` maps URNs to planned property changes.
 
     `reads_others` is True for a plan made with outputs of other stacks, which may not exist yet.
+    With `limits_imports_only` other steps than imports, and the updates after them, pass. `hint` is
+    what the user of a stopped run should do.
     """
 
     basis: Basis
     changes: Mapping[str, Sequence[PropertyChange]]
     digest: Digest
     reads_others: bool = False
+    limits_imports_only: bool = False
+    hint: str = NEW_PLAN_HINT
 
     @classmethod
     def from_plan(cls, plan: Plan, digest: Digest) -> Self:
@@ -215,12 +226,14 @@ class PlanConstraint:
 
         Parts unknown when the plan was made, and outputs of the stack, are not compared.
         """
+        if not self._limits(declaration.urn):
+            return
         planned_digests, current_digests = (
             self.basis.program.get(declaration.urn),
             compute_registration_digests(declaration, self.digest),
         )
         if planned_digests is None:
-            raise _build_exceeded_error(f"{declaration.urn} is declared, but not in the plan")
+            raise self._build_error(f"{declaration.urn} is declared, but not in the plan")
         # A program registers the stack's outputs at its end, after all declarations.
         comparable_digests = {
             part: digest for part, digest in planned_digests.items() if part != EXPORTS
@@ -228,7 +241,7 @@ class PlanConstraint:
         before, after = _select_known_parts(comparable_digests, current_digests)
         if before != after:
             changed_parts = _describe_changed_parts(before, after)
-            raise _build_exceeded_error(
+            raise self._build_error(
                 f"{declaration.urn} declares different {changed_parts} than planned"
             )
 
@@ -237,13 +250,26 @@ class PlanConstraint:
 
         A step without an effect passes.
         """
-        if not step.effect:
+        if not step.effect or not self._limits(step.urn, step.effect):
             return
         messages = list(self._find_unplanned_effects(step.urn, [step.effect]))
         if not messages and step.change is not None:
             messages = list(find_unplanned_changes(self.changes, step.change))
         if messages:
-            raise _build_exceeded_error("; ".join(messages))
+            raise self._build_error("; ".join(messages))
+
+    def _limits(self, urn: str, effect: str = "") -> bool:
+        """Return True if declaration and steps of the resource may not exceed the plan.
+
+        With `limits_imports_only` these are the resources that the plan imports, and with `effect`
+        an import that the plan does not have.
+        """
+        effects = (effect, *self.basis.effects.get(urn, ()))
+        return not self.limits_imports_only or _IMPORT in effects
+
+    def _build_error(self, message: str) -> PlanExceeded:
+        """Build the error of a run about to do more than its plan or preview allows."""
+        return PlanExceeded(f"{message}; gpuform did not apply it", hint=self.hint)
 
     def _find_unplanned_effects(self, urn: str, effects: Collection[str]) -> Iterator[str]:
         """Yield a message for each effect on the resource which the saved plan does not allow.
@@ -298,11 +324,6 @@ def _select_known_parts(
         unknown_parts |= _PARTS_KNOWN_WITH_VALUES
     before = {part: digest for part, digest in planned.items() if part not in unknown_parts}
     return before, {part: digest for part, digest in current.items() if part not in unknown_parts}
-
-
-def _build_exceeded_error(message: str) -> PlanExceeded:
-    """Build the error of a run about to do more than the saved plan allows."""
-    return PlanExceeded(f"{message}; gpuform did not apply it", hint=NEW_PLAN_HINT)
 
 
 _MAX_LISTED: Final = 10

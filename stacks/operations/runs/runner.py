@@ -70,6 +70,7 @@ from gpuform.stacks.operations.runs.run_log import (
 from gpuform.stacks.operations.runs.saved_plans import (
     SavedPlan,
     build_constraint,
+    build_import_constraint,
     build_origin,
     build_sealed_plan,
     require_digest,
@@ -341,11 +342,8 @@ class PlannedRun:
                 return self._build_result(run_ended, outcome, self._find_stop_reason(run_ended))
             if stop_reason := self._find_stop_reason(run_ended):
                 return self._build_result(run_ended, outcome, stop_reason)
-            has_limit = self._must_pass_gates or self.is_preview_limit
-            if has_limit and constraint is None and options.operation == "update":
-                # What only the run knows must not lead to more changes than the gates, or
-                # `check_preview`, have judged.
-                constraint = build_constraint(run_ended.plan, options, self.stack, outcome)
+            if constraint is None and options.operation == "update":
+                constraint = self._build_constraint(run_ended.plan, outcome)
             # A refresh writes the state alone, which needs no rights of a platform.
             if options.operation != "refresh":
                 self.rights.require_allowed(outcome)
@@ -359,6 +357,17 @@ class PlannedRun:
             planned_removals = self._list_planned_removals(run_ended.plan)
         with use_run_context(run_context):
             return self._apply(run_context, constraint, planned_removals)
+
+    def _build_constraint(self, plan: Plan, preview: Outcome) -> PlanConstraint:
+        """Return the constraint by which an update without a saved plan keeps to its preview.
+
+        Only imports are limited in a run without gates.
+        """
+        if self._must_pass_gates or self.is_preview_limit:
+            # What only the run knows must not lead to more changes than the gates, or
+            # `check_preview`, have judged.
+            return build_constraint(plan, self.options, self.stack, preview)
+        return build_import_constraint(plan, self.stack, preview)
 
     def _list_planned_removals(self, preview_plan: Plan) -> dict[str, RemovalCount]:
         """Return the most that the run may remove of each resource: as the reviewed plan shows.

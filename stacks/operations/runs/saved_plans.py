@@ -23,7 +23,7 @@ from gpuform.stacks.engine.deployment import (
     seal_plan,
 )
 from gpuform.stacks.engine.machine import describe_release
-from gpuform.stacks.engine.planning import NEW_PLAN_HINT, PlanConstraint
+from gpuform.stacks.engine.planning import NEW_PLAN_HINT, NEW_PREVIEW_HINT, PlanConstraint
 from gpuform.stacks.engine.stack import (
     PLAN_MADE_AT,
     PLAN_PULL_REQUEST,
@@ -116,9 +116,30 @@ def build_constraint(
 ) -> PlanConstraint:
     """Return the constraint with which the following run does no more than `plan`."""
     basis = _build_basis(options, stack, preview)
-    return PlanConstraint.from_plan(
+    return _build_preview_constraint(plan, basis, stack)
+
+
+def build_import_constraint(plan: Plan, stack: Stack, preview: Outcome) -> PlanConstraint:
+    """Return the constraint with which the following run imports no more than `plan` shows.
+
+    An import takes an object that somebody else has created: never another one than the preview has
+    shown, and without changes that the preview has not shown.
+    """
+    imports = {urn: effects for urn, effects in preview.effects.items() if "import" in effects}
+    declared = [item for item in preview.declared if item.urn in imports]
+    empty_basis = Basis(state={}, config={}, program={})
+    imports_preview = replace(preview, effects=imports, declared=declared)
+    basis = complete_basis(empty_basis, imports_preview, stack.crypter.compute_digest)
+    constraint = _build_preview_constraint(plan, basis, stack)
+    return replace(constraint, limits_imports_only=True)
+
+
+def _build_preview_constraint(plan: Plan, basis: Basis, stack: Stack) -> PlanConstraint:
+    """Return the constraint of a plan that was shown by the run itself, and not saved."""
+    constraint = PlanConstraint.from_plan(
         plan.model_copy(update={"basis": basis}), stack.crypter.compute_digest
     )
+    return replace(constraint, hint=NEW_PREVIEW_HINT)
 
 
 def _build_basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:

@@ -234,6 +234,32 @@ def test_a_planned_step_passes_and_an_unplanned_one_stops_the_run():
         planned.check_step(replace(build_step(Op.UPDATE), change=both))
 
 
+def test_a_limit_of_imports_stops_imports_that_the_preview_has_not_shown_and_nothing_else():
+    imported = replace(REGISTRATION, import_id="m-1")
+    parts = compute_registration_digests(imported, compute_digest)
+    limited = PlanConstraint(
+        build_basis(effects={A: ("import",)}, program={A: parts}),
+        {},
+        compute_digest,
+        limits_imports_only=True,
+        hint="look again",
+    )
+    limited.check_declared(imported)
+    limited.check_step(build_step(Op.IMPORT))
+    with pytest.raises(PlanExceeded, match="declares different options: import_id") as raised:
+        limited.check_declared(replace(imported, import_id="m-2"))
+    assert raised.value.hint == "look again"
+    with pytest.raises(PlanExceeded, match="a would be updated, which the plan does not contain"):
+        limited.check_step(build_step(Op.UPDATE, 2))
+
+    without_imports = replace(limited, basis=build_basis())
+    without_imports.check_declared(imported)
+    without_imports.check_step(build_step(Op.UPDATE, 2))
+    without_imports.check_step(build_step(Op.DELETE))
+    with pytest.raises(PlanExceeded, match="a would be imported, which the plan does not contain"):
+        without_imports.check_step(build_step(Op.IMPORT))
+
+
 @pytest.mark.parametrize(
     ("op", "fields", "effect"),
     [

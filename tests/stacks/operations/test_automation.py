@@ -40,6 +40,28 @@ from gpuform.stacks.operations import (
     up,
 )
 
+CLUSTER = {
+    "cluster_name": "training",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 16,
+    "cuda_version": "12.6",
+    "nvidia_driver_version": "560",
+    "billing_type": "ON_DEMAND",
+}
+IMPORTING_TOPOLOGY = """\
+clusters:
+  train:
+    platform: together
+    cluster_name: training
+    region: us-central-8
+    gpu_type: H100_SXM
+    num_gpus: 16
+    driver_version: CUDA_12_6_560
+    billing_type: ON_DEMAND
+    options: {{import: {}}}
+"""
+
 
 def write_topology(automated_stack: AutomatedStack, text: str) -> None:
     (automated_stack.folder / "topology.yaml").write_text(text)
@@ -181,6 +203,31 @@ class TestRuns:
         assert [run.preview for run in import_result.runs] == [False, True]
         assert "volume_name: more" in (automated_stack.folder / "topology.yaml").read_text()
         assert any("1 entry added" in getattr(event, "message", "") for event in events)
+
+    def test_an_update_imports_no_cluster_that_was_resized_after_the_preview(
+        self, automated_stack: AutomatedStack
+    ) -> None:
+        """The run would resize the cluster again, which nobody has seen in a plan."""
+        cluster = automated_stack.request("POST", "together/v1/compute/clusters", CLUSTER)
+        automated_stack.request("POST", "_emulator/clock", {"advance": 7200})
+        (automated_stack.folder / "topology.yaml").write_text(
+            IMPORTING_TOPOLOGY.format(cluster["cluster_id"])
+        )
+
+        def confirm(plan: Plan) -> bool:
+            assert [change.action for change in plan.changes] == [PlanAction.IMPORT]
+            automated_stack.resize(8)
+            return True
+
+        result = up(automated_stack.stack, confirm=confirm)
+        assert result.reason is ExitReason.FAILED
+        (error,) = (item for item in result.diagnostics if item.severity == "error")
+        assert "train would be updated, which the plan does not contain" in error.message
+        assert "run the command again, and look at its new preview" in error.message
+        assert "save-plan" not in error.message
+        path = f"together/v1/compute/clusters/{cluster['cluster_id']}"
+        assert automated_stack.request("GET", path)["num_gpus"] == 8
+        assert "dynamic/gpuform" not in read_state(automated_stack).decode()
 
 
 class TestEndings:
