@@ -467,6 +467,8 @@ class HostBoundary(AbstractContextManager[ProviderContext]):
         self._verb, self._subject = verb, subject
         self._context = replace(get_current_context(), stored_properties=stored_properties)
         self._context.add_secrets(secrets)
+        if verb != "delete":
+            self._context.intents.deletions.end()
         self._use_context = use_context(self._context)
 
     def __enter__(self) -> ProviderContext:
@@ -479,6 +481,8 @@ class HostBoundary(AbstractContextManager[ProviderContext]):
         trace: TracebackType | None,
     ) -> None:
         self._use_context.__exit__(kind, error, trace)
+        if error is not None or self._verb != "delete":
+            self._context.intents.deletions.end()
         if isinstance(error, GpuformError):
             error.redact(self._context.redact)
             raise error.with_traceback(None) from None

@@ -234,7 +234,11 @@ def refuse_shared_object(kind: Traits, context: ProviderContext, object_id: str)
     # First, because it reads no state: a destroy would read the whole state for each object.
     if is_pulumi_destroy():
         return
-    owner_urns = set(list_owner_urns(context.intents, context.urn, object_id))
+    # The plugin may be several processes: one deletes what another one imports.
+    is_only_process = not context.can_store_unready
+    owner_urns = set(
+        list_owner_urns(context.intents, context.urn, object_id, is_deleted=is_only_process)
+    )
     own_urn = to_dynamic_urn(context.urn)
     other_urns = sorted(owner_urns - {own_urn})
     # Without its own URN the state is older than an alias.

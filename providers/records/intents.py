@@ -11,9 +11,11 @@ same functions.
 """
 
 import json
+import math
 import os
 import re
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -144,6 +146,41 @@ class Intent:
         return self.missing or (() if self.ids else self.names)
 
 
+class DeletionSeries:
+    """Deletions of this process that follow each other, for which the state is read only once.
+
+    Another resource can get the object of a deleted one only by an import, which a process of the
+    plugin may make. Pulumi deletes what a program no longer declares after all imports of the run;
+    until the end the state only loses objects. Before that, it deletes objects that it then creates
+    again. So every other call ends the series, and a deletion that failed. The age is limited
+    because another run may have broken the lock of this one. Safe for many threads.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._lock = threading.Lock()
+        self._objects: StoredObjects | None = None
+        self._read_at = -math.inf
+
+    def read_stored_objects(self) -> StoredObjects | None:
+        """Return URN and id of each object in the state, as read at the begin of the series."""
+        # One thread reads, and the others wait: Pulumi sends many deletions at once.
+        with self._lock:
+            now = time.monotonic()
+            if now - self._read_at >= MAX_SERIES_S:
+                self._objects, self._read_at = self._records.list_stored_objects(), now
+            return self._objects
+
+    def end(self) -> None:
+        """Have the next deletion read the state again."""
+        with self._lock:
+            self._objects, self._read_at = None, -math.inf
+
+
+MAX_SERIES_S: Final = 10.0
+"""Seconds after which deletions that follow each other read the state again."""
+
+
 class Intents:
     """The intents of one stack; safe for many threads.
 
@@ -152,6 +189,7 @@ class Intents:
 
     def __init__(self, records: Records) -> None:
         self.records = records
+        self.deletions = DeletionSeries(records)
         self._lock = threading.RLock()
         self._by_name: dict[str, Intent] | None = None
         self._by_owner: dict[str, set[str]] = {}
@@ -471,21 +509,29 @@ def get_urn_type(urn: str) -> str:
     return "".join(urn.split("::")[2:3]).rpartition("$")[2]
 
 
-def list_owner_urns(intents: Intents, urn: str, object_id: str) -> list[str]:
+def list_owner_urns(
+    intents: Intents, urn: str, object_id: str, *, is_deleted: bool = False
+) -> list[str]:
     """Return the URNs in the stack's state that have the object of the id, in the dynamic form.
 
     Only URNs of the same type as `urn`; without any, those that have the object as a part, such as
-    a node of a pool. Empty if the state cannot be read from here.
+    a node of a pool. Empty if the state cannot be read from here. With `is_deleted` the state is
+    that of the series of deletions, which has no parts, else the present one.
     """
-    own_type = get_urn_type(to_dynamic_urn(urn))
-    stored_resources = intents.records.list_stored_objects() or ()
-    owner_urns = [to_dynamic_urn(owner) for owner, id_ in stored_resources if id_ == object_id]
-    # The parts are in the state, too, which may be far away: it is read again only if necessary.
-    return [owner for owner in owner_urns if get_urn_type(owner) == own_type] or [
-        to_dynamic_urn(owner)
-        for owner, id_ in intents.records.list_stored_parts()
-        if id_ == object_id
+    own_type, records = get_urn_type(to_dynamic_urn(urn)), intents.records
+    if is_deleted:
+        stored_resources = intents.deletions.read_stored_objects()
+    else:
+        stored_resources = records.list_stored_objects()
+    owner_urns = [
+        owner_urn
+        for owner, id_ in stored_resources or ()
+        if id_ == object_id and get_urn_type(owner_urn := to_dynamic_urn(owner)) == own_type
     ]
+    if owner_urns or is_deleted:
+        return owner_urns
+    # The parts are in the state, too, which may be far away: it is read again only if necessary.
+    return [to_dynamic_urn(owner) for owner, id_ in records.list_stored_parts() if id_ == object_id]
 
 
 def is_pulumi_destroy() -> bool:

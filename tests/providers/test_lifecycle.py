@@ -12,8 +12,9 @@ from support.platforms.provider_contexts import change_context
 
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.errors import GpuformError, NameTaken, UnknownOutcome
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import Lifecycle, guarding, protocol
 from gpuform.providers.records import EphemeralRecords, Intent, Intents, StoredObjects
+from gpuform.providers.records import intents as intents_module
 from gpuform.providers.together import client as client_module
 from gpuform.providers.together.cluster import ClusterLifecycle, ClusterOperations
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
@@ -466,8 +467,10 @@ class StateRecords(EphemeralRecords):
     def __init__(self, *stored: tuple[str, str]) -> None:
         super().__init__()
         self.stored = stored
+        self.reading_count = 0
 
     def list_stored_objects(self) -> StoredObjects:
+        self.reading_count += 1
         return self.stored
 
 
@@ -508,6 +511,70 @@ class TestSharedObject:
             else:
                 volume.delete(created.id, _convert_to_state(created.outs))
         assert bool(emulator.list_objects("volumes")) is is_refused
+
+    def _delete(self, lifecycle: Lifecycle[Any, Any], context: ProviderContext, id_: str) -> None:
+        change_context(context, urn=self.OLD)
+        with use_context(context):
+            lifecycle.delete(id_, {"volume_name": "v", "region": "us-central-8", "size_tib": 1})
+
+    @pytest.mark.parametrize(("is_plugin", "reading_count"), [(False, 2), (True, 200)])
+    def test_200_deletions_that_follow_each_other_read_the_state_twice(
+        self,
+        volume: SharedVolumeLifecycle,
+        emulator: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        is_plugin: bool,
+        reading_count: int,
+    ) -> None:
+        """The first deletion of a process reads the state to look for interrupted creates, too."""
+        deleted_ids: list[str] = []
+        monkeypatch.setattr(guarding, "_decided", [])
+        monkeypatch.setattr(intents_module, "MAX_SERIES_S", 3600.0)
+        monkeypatch.setattr(
+            protocol, "delete_and_confirm", lambda *arguments: deleted_ids.append(arguments[2])
+        )
+        monkeypatch.setattr(protocol, "check_before_deletion", lambda *_arguments: None)
+        ids = [f"v-{number}" for number in range(200)]
+        stored = StateRecords(*((self.OLD, id_) for id_ in ids))
+        context = emulator.create_context("old", is_pulumi_host=True, can_store_unready=is_plugin)
+        change_context(context, intents=Intents(stored))
+        for id_ in ids:
+            self._delete(volume, context, id_)
+        assert deleted_ids == ids
+        assert stored.reading_count == reading_count
+
+    @pytest.mark.parametrize("event", ["import", "failed deletion", "age", ""])
+    def test_a_deletion_reads_the_state_again_if_an_import_may_have_changed_the_owners(
+        self,
+        volume: SharedVolumeLifecycle,
+        emulator: Any,
+        volume_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        event: str,
+    ) -> None:
+        with emulator.use_context_of("old"):
+            ids = [volume.create({**volume_inputs, "volume_name": name}).id for name in ("a", "b")]
+        stored = StateRecords(*((self.OLD, id_) for id_ in ids))
+        max_series_s = 0.0 if event == "age" else 3600.0
+        monkeypatch.setattr(intents_module, "MAX_SERIES_S", max_series_s)
+        context = emulator.create_context("old", is_pulumi_host=True, can_store_unready=False)
+        change_context(context, intents=Intents(stored))
+        self._delete(volume, context, ids[0])
+        if event == "import":
+            with use_context(context):
+                assert volume.read(ids[1], {}).id == ids[1]
+        elif event == "failed deletion":
+            emulator.add_fault("DELETE", "/volumes/", status=403)
+            with pytest.raises(GpuformError):
+                self._delete(volume, context, ids[1])
+            emulator.clear_faults()
+        stored.stored = ((self.OLD, ids[1]), (self.NEW, ids[1]))
+        if event:
+            with pytest.raises(GpuformError, match="is also the object of 'new'"):
+                self._delete(volume, context, ids[1])
+        else:
+            self._delete(volume, context, ids[1])
+        assert len(emulator.list_objects("volumes")) == bool(event)
 
     @pytest.mark.parametrize("is_in_state", [True, False])
     def test_a_replacement_does_not_adopt_the_object_that_it_replaces(
