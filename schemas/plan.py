@@ -212,8 +212,15 @@ class ResourceChange(FrozenModel):
         # A replacement deletes all nodes, those with a due repair, too.
         repairs = self.repairs if self.action is PlanAction.UPDATE else ()
         repaired_names = {node_repair.node for node_repair in repairs}
-        nodes = None if self.leaving is None else self.leaving.count_nodes(repaired_names)
-        return RemovalCount(nodes, self.gpus_removed)
+        # Of an object that grows by itself only the most GPUs are known.
+        if self.leaving is None or self.may_remove_fewer_gpus:
+            return RemovalCount(None, self.gpus_removed)
+        return RemovalCount(self.leaving.count_nodes(repaired_names), self.gpus_removed)
+
+    @property
+    def may_remove_fewer_gpus(self) -> bool:
+        """True if `gpus_removed` is a maximum, which automatic scaling may not have reached."""
+        return self.leaving is not None and self.leaving.may_grow
 
 
 class ResourceDrift(FrozenModel):

@@ -51,6 +51,7 @@ from gpuform.providers.together.cluster_view import (
     describe_cluster_credit,
     evaluate_cluster,
     find_node_count_notices,
+    find_scaling_maximum,
     find_system_changes,
     is_elastic,
     is_within_scaling_range,
@@ -496,7 +497,9 @@ class ClusterOperations:
     ) -> ClusterNodeRemoval:
         """Create the removal of nodes from the cluster, under the declared `drain`."""
         kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
-        return ClusterNodeRemoval(context, cluster, kube_config, parse_drain_inputs(declared))
+        max_gpus = find_scaling_maximum(declared, cluster)
+        drain_inputs = parse_drain_inputs(declared)
+        return ClusterNodeRemoval(context, cluster, kube_config, drain_inputs, max_gpus)
 
     def _create_repair_run(
         self, context: ProviderContext, cluster_id: str, inputs: ClusterInputs

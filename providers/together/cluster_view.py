@@ -34,6 +34,7 @@ from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import find_ssh_authority
 from gpuform.schemas.together.drivers import (
     format_driver_version,
+    get_node_gpus,
     is_same_version,
     parse_driver_version,
     parse_operating_system,
@@ -130,8 +131,6 @@ def _was_present_before(worker: wire.GpuWorkerNode, test_end: wire.PhaseTransiti
     ended_at = to_unix_time(test_end.transition_time)
     return first_seen_at is not None and ended_at is not None and first_seen_at <= ended_at
 
-
-_DOCUMENTED_GPUS_PER_NODE: Final = 8
 
 ObservedCluster = Observed[ClusterOutputs]
 
@@ -284,25 +283,36 @@ def is_within_scaling_range(known_inputs: Mapping[str, Any], cluster: wire.Clust
     declared = known_inputs.get("num_gpus")
     if declared is None:
         return False
-    preemptible_gpus = max(
-        cluster.desired_preemptible_gpus or 0, cluster.allocated_preemptible_gpus
-    )
-    max_gpus = declared + preemptible_gpus
+    max_gpus = declared + _count_preemptible_gpus(cluster)
     if known_inputs.get("auto_scale"):
-        max_gpus = max(
-            max_gpus, (known_inputs.get("auto_scale_max_gpus") or math.inf) + preemptible_gpus
-        )
+        max_gpus = max(max_gpus, find_scaling_maximum(known_inputs, cluster) or math.inf)
     return bool(declared <= cluster.num_gpus <= max_gpus)
 
 
+def find_scaling_maximum(known_inputs: Mapping[str, Any], cluster: wire.Cluster) -> int | None:
+    """Return up to how many GPUs `auto_scale` may grow the cluster, with its preemptible ones.
+
+    None without `auto_scale`, or without a declared maximum.
+    """
+    max_gpus = known_inputs.get("auto_scale_max_gpus")
+    if not known_inputs.get("auto_scale") or not max_gpus:
+        return None
+    return int(max_gpus) + _count_preemptible_gpus(cluster)
+
+
+def _count_preemptible_gpus(cluster: wire.Cluster) -> int:
+    """Return how many preemptible GPUs the cluster has, or is to have if these are more."""
+    return max(cluster.desired_preemptible_gpus or 0, cluster.allocated_preemptible_gpus)
+
+
 def get_gpus_per_node(cluster: wire.Cluster) -> int:
-    """Return how many GPUs a node of the cluster has, or 8 as long as no worker reports a number.
+    """Return how many GPUs a node of the cluster has; that of its type if no worker reports any.
 
     Workers with GB200 have 4 GPUs; `num_gpus` of the cluster is a multiple of 8 all the same.
     """
     # a worker that has just joined, or has lost a GPU, may report fewer than the others
     reported_count = max((node.num_gpus for node in cluster.gpu_worker_nodes), default=0)
-    return reported_count or _DOCUMENTED_GPUS_PER_NODE
+    return reported_count or get_node_gpus(cluster.gpu_type)
 
 
 def count_nodes(cluster: wire.Cluster, num_gpus: int) -> int:
@@ -391,7 +401,9 @@ def find_node_count_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
     num_gpus, preemptible_gpus = outputs.get("num_gpus"), outputs.get("num_preemptible_gpus") or 0
     if not nodes or not isinstance(events, list) or not isinstance(num_gpus, int | float):
         return
-    gpus_per_node = max(node.get("num_gpus") or 0 for node in nodes) or _DOCUMENTED_GPUS_PER_NODE
+    reported_count = max(node.get("num_gpus") or 0 for node in nodes)
+    gpu_type = outputs.get("placed_gpu_type") or outputs.get("gpu_type")
+    gpus_per_node = reported_count or get_node_gpus(gpu_type)
     wanted_count = int((num_gpus + preemptible_gpus) // gpus_per_node)
     # The SDK names TogetherScaledUp and TogetherPreempted; other reasons may explain either.
     contrary = "TogetherScaledUp" if len(nodes) < wanted_count else "TogetherPreempted"

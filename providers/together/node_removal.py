@@ -52,13 +52,15 @@ class ClusterNodeRemoval:
     """The removal of nodes from one cluster during one operation.
 
     `kube_config` is the cluster's own, as YAML, or None while there is none. `drain_inputs` are the
-    declared `drain`.
+    declared `drain`. `max_gpus` is up to how many GPUs automatic scaling may grow the cluster; None
+    if the platform adds none.
     """
 
     context: ProviderContext
     cluster: wire.Cluster
     kube_config: str | None
     drain_inputs: ClusterDrainInputs
+    max_gpus: int | None = None
 
     @property
     def earlier_drain(self) -> Drain | None:
@@ -140,9 +142,9 @@ class ClusterNodeRemoval:
     def predict_all_removed_nodes(self, reason: str) -> RemovedNodes:
         """Return all nodes with their jobs, for a plan to delete the cluster.
 
-        Nodes that the cluster is to have and does not show yet have no name. The jobs are unknown
-        without a kubeconfig, or if no scheduler reports them: `context.on_skipped_check` then has
-        the reason.
+        Automatic scaling may add nodes until the deletion, up to its declared maximum. Nodes that
+        the cluster is to have and does not show yet have no name. The jobs are unknown without a
+        kubeconfig, or if no scheduler reports them: `context.on_skipped_check` then has the reason.
         """
         live_workers = list_live_workers(self.cluster)
         eviction = NodeEviction({_to_worker(node).name: reason for node in live_workers})
@@ -152,8 +154,10 @@ class ClusterNodeRemoval:
             else self._build_target(live_workers).predict_without_scheduler(eviction)
         )
         missing_count = self._count_all_nodes() - len(live_workers)
-        gpus_per_node = get_gpus_per_node(self.cluster)
-        return removed_nodes.add_unnamed_nodes(missing_count, reason, gpus_per_node)
+        all_nodes = removed_nodes.add_unnamed_nodes(
+            missing_count, reason, get_gpus_per_node(self.cluster)
+        )
+        return all_nodes.model_copy(update={"max_gpus": self.max_gpus})
 
     def _count_all_nodes(self) -> int:
         """Return how many nodes the cluster has, with those that the platform has yet to start."""

@@ -275,6 +275,11 @@ class RemovedNodes(FrozenModel):
     )
     wait_minutes: int = Field(default=0, description="How many minutes to wait for the jobs.")
     nodes: tuple[RemovedNode, ...] = Field(description="The removed nodes.")
+    max_gpus: int | None = optional_field(
+        "The most GPUs that may be removed, where automatic scaling may add nodes after the plan; "
+        "null: no more than those of the nodes.",
+        ge=0,
+    )
 
     @property
     def has_known_jobs(self) -> bool:
@@ -297,8 +302,14 @@ class RemovedNodes(FrozenModel):
         return self.on_busy == "evict" and bool(self.busy)
 
     def count_gpus(self) -> int | None:
-        """Return how many GPUs all the nodes have; None if a number is unknown."""
-        return _sum_gpus(self.nodes)
+        """Return how many GPUs are removed at most; None if a number is unknown."""
+        gpus = _sum_gpus(self.nodes)
+        return gpus if gpus is None or self.max_gpus is None else max(gpus, self.max_gpus)
+
+    @property
+    def may_grow(self) -> bool:
+        """True if automatic scaling may add nodes, so that more are removed than the plan names."""
+        return self.max_gpus is not None and self.count_gpus() != _sum_gpus(self.nodes)
 
     def count_lost_gpus(self) -> int | None:
         """Return how many GPUs an update removes for good; None if a number is unknown.

@@ -105,6 +105,15 @@ GPU_TYPES: Final = (
 """Known types: Together reference, 'Create a Cluster' (the first four), and the SDKs."""
 
 
+def get_node_gpus(gpu_type: str | None) -> int:
+    """Return how many GPUs a node of a type has: 4 beside Grace or Vera processors, else 8.
+
+    The documentation of a cluster names 8 and, for GB200, 4; nodes of GB300 and VR200 have 4, too
+    (NVIDIA/aicr#2871). No endpoint reports the number before the first worker.
+    """
+    return 4 if (gpu_type or "").startswith(("GB200", "GB300", "VR200")) else 8
+
+
 def is_unknown_gpu_type(value: str) -> bool:
     """Return True if a GPU type is neither known nor close to a known one in spelling.
 

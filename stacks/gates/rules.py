@@ -191,8 +191,10 @@ def find_excess_gpu_removals(
     ]
     known_gpus = sum(change.gpus_removed or 0 for change in losing)
     names = ", ".join(change.name for change in losing)
+    maximum = "up to " if any(change.may_remove_fewer_gpus for change in losing) else ""
     if known_gpus > most:
-        yield f"the plan removes {counted(known_gpus, 'GPU')} ({names}): the limit is {most}"
+        total = f"{maximum}{counted(known_gpus, 'GPU')}"
+        yield f"the plan removes {total} ({names}): the limit is {most}"
     for change in losing:
         if change.gpus_removed is None:
             yield f"{change.name}: the number of removed GPUs is unknown, and the limit is {most}"

@@ -198,7 +198,8 @@ def _format_gpu_count(change: ResourceChange) -> str:
     """Format how many GPUs the change removes; None is an unknown number."""
     if change.gpus_removed is None:
         return "an unknown number of GPUs"
-    return counted(change.gpus_removed, "GPU")
+    maximum = "up to " if change.may_remove_fewer_gpus else ""
+    return f"{maximum}{counted(change.gpus_removed, 'GPU')}"
 
 
 _REASONS = {
@@ -288,7 +289,8 @@ def format_gpu_delta(change: ResourceChange) -> str:
     """Format removed and added GPUs: `-16 GPUs, +64 GPUs`; empty if none is known."""
     parts = []
     if change.gpus_removed:
-        parts.append(f"-{counted(change.gpus_removed, 'GPU')}")
+        maximum = "up to " if change.may_remove_fewer_gpus else ""
+        parts.append(f"{maximum}-{counted(change.gpus_removed, 'GPU')}")
     if change.gpus_added:
         parts.append(f"+{counted(change.gpus_added, 'GPU')}")
     return ", ".join(parts)

@@ -7,7 +7,7 @@ and by the commands that plan.
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Self
 
@@ -38,10 +38,14 @@ FAILED_NEXT_STEP: Final = "The preview failed: fix the cause, and preview again.
 
 @dataclass(frozen=True, slots=True)
 class GpuCount:
-    """Hold a number of GPUs; not `exact` if a part of it is unknown."""
+    """Hold a number of GPUs; not `exact` if a part of it is unknown.
+
+    With `is_maximum` automatic scaling may not have reached the number.
+    """
 
     known: int
     exact: bool
+    is_maximum: bool = False
 
     @classmethod
     def from_numbers(cls, numbers: Iterable[int | None]) -> "GpuCount":
@@ -54,7 +58,7 @@ class GpuCount:
 
     def __str__(self) -> str:
         if self.exact:
-            return f"{self.known:,}"
+            return f"{'up to ' if self.is_maximum else ''}{self.known:,}"
         return f"{self.known:,} or more" if self.known else "an unknown number"
 
 
@@ -125,7 +129,10 @@ class StackFacts:
     @cached_property
     def gpus_removed(self) -> GpuCount:
         """Sum the GPUs removed by all changes; not exact if the number of a change is unknown."""
-        return GpuCount.from_numbers(change.gpus_removed for change in self.plan.changes)
+        changes = self.plan.changes
+        count = GpuCount.from_numbers(change.gpus_removed for change in changes)
+        is_maximum = any(change.may_remove_fewer_gpus for change in changes)
+        return replace(count, is_maximum=is_maximum)
 
     @cached_property
     def gpus_added(self) -> GpuCount:
@@ -343,9 +350,13 @@ def _build_allow_flags(permissions: Iterable[str]) -> list[str]:
 
 
 def _sum_gpu_counts(gpu_counts: Iterable[GpuCount]) -> GpuCount:
-    """Sum counts of GPUs; the sum is exact if every count is."""
+    """Sum counts of GPUs; the sum is exact if every count is, and a maximum if one of them is."""
     counts = list(gpu_counts)
-    return GpuCount(sum(gpus.known for gpus in counts), all(gpus.exact for gpus in counts))
+    return GpuCount(
+        sum(gpus.known for gpus in counts),
+        all(gpus.exact for gpus in counts),
+        any(gpus.is_maximum for gpus in counts),
+    )
 
 
 def format_gpu_changes(facts: StackFacts | Review) -> str:

@@ -103,6 +103,8 @@ def format_gpu_totals(plan: Plan, paint: Paint = PLAIN) -> str:
     """Format the numbers of added and removed GPUs; empty for a plan without either."""
     added = _format_gpu_total("+", (change.gpus_added for change in plan.changes))
     removed = _format_gpu_total("-", (change.gpus_removed for change in plan.changes))
+    if removed and any(change.may_remove_fewer_gpus for change in plan.changes):
+        removed = f"up to {removed}"
     parts = [paint("add", f"{added} to add")] if added else []
     parts += [paint("remove", f"{removed} to remove")] if removed else []
     return f"GPUs: {', '.join(parts)}" if parts else ""

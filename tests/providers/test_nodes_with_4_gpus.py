@@ -7,7 +7,7 @@ from support.schedulers.cluster_with_jobs import Cluster, Properties, create_clu
 
 from gpuform.providers.context import use_context
 from gpuform.providers.together.certification import CertificationLifecycle
-from gpuform.providers.together.cluster_view import evaluate_cluster
+from gpuform.providers.together.cluster_view import count_nodes, evaluate_cluster
 from gpuform.schemas.together import wire
 
 GB200 = {"region": "eu-north-1", "gpu_type": "GB200_SXM"}
@@ -33,6 +33,19 @@ def test_a_worker_without_a_gpu_count_counts_as_one_of_the_others(
         {"cluster_id": "c1", "num_gpus": 16, "status": "Ready", "gpu_worker_nodes": workers}
     )
     assert evaluate_cluster(cluster, 16).is_done is is_done
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "gpus_per_node"),
+    [("GB200_SXM", 4), ("GB300_SXM", 4), ("B200_SXM", 8), ("H100_SXM", 8), ("", 8)],
+)
+def test_a_cluster_without_workers_has_as_many_nodes_as_its_type_needs(
+    gpu_type: str, gpus_per_node: int
+) -> None:
+    cluster = wire.Cluster.model_validate(
+        {"cluster_id": "c1", "gpu_type": gpu_type, "num_gpus": 16, "status": "Scheduling"}
+    )
+    assert count_nodes(cluster, 16) == 16 // gpus_per_node
 
 
 def test_shrinking_removes_a_node_for_every_4_gpus(cluster: Cluster) -> None:

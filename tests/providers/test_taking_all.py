@@ -12,8 +12,11 @@ from support.schedulers.cluster_with_jobs import (
 )
 
 from gpuform.providers.draining import DrainOperation
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, UnplannedRemoval
 from gpuform.providers.together.client import TogetherClient
+from gpuform.schemas.values import RemovalCount
+
+NO_LIMIT = RemovalCount()
 
 
 @pytest.fixture
@@ -21,9 +24,32 @@ def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
     return create_cluster(emulator, cluster_inputs)
 
 
-def destroy(cluster: Cluster, **drain: Any) -> None:
-    with cluster.emulator.use_context_of():
+def destroy(cluster: Cluster, planned_removal: RemovalCount = NO_LIMIT, /, **drain: Any) -> None:
+    with cluster.emulator.use_context_of(planned_removal=planned_removal):
         cluster.lifecycle.delete(cluster.id, {**cluster.outs, "drain": drain, **PROGRAM})
+
+
+def test_a_plan_to_delete_an_autoscaled_cluster_counts_its_declared_maximum(
+    emulator: Any, cluster_inputs: Properties
+) -> None:
+    scaling = {"auto_scale": True, "auto_scale_max_gpus": 40.0}
+    cluster = create_cluster(emulator, {**cluster_inputs, **scaling})
+    removal = plan_removal(cluster)
+    assert (len(removal.nodes), removal.count_gpus(), removal.may_grow) == (4, 40, True)
+    planned = RemovalCount(None, removal.count_gpus())
+
+    def resize(gpus: int) -> None:
+        emulator.send_as_somebody_else("PUT", f"/clusters/{cluster.id}", {"num_gpus": gpus})
+        emulator.advance(3600)
+
+    resize(48)
+    removal = plan_removal(cluster)
+    assert (removal.count_gpus(), removal.may_grow) == (48, False)
+    with pytest.raises(UnplannedRemoval, match="6 nodes with 48 GPUs, and the plan removes 40"):
+        destroy(cluster, planned)
+    resize(40)
+    destroy(cluster, planned)
+    assert not cluster.exists
 
 
 def plan_removal(cluster: Cluster) -> Any:

@@ -74,6 +74,23 @@ def test_a_run_removes_no_more_than_its_plan(
 
 
 @pytest.mark.slow
+def test_a_saved_plan_deletes_an_autoscaled_cluster_of_any_size_up_to_its_maximum(
+    planned_project: PlannedProject,
+) -> None:
+    planned_project.edit_program(
+        ("    volume_id=", "    auto_scale=True,\n    auto_scale_max_gpus=32,\n    volume_id=")
+    )
+    assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+    assert plan_train(planned_project, "destroy")["gpus_removed"] == 32
+    review = planned_project.run("review", "plan.json").out
+    assert "destroys up to 32 GPUs" in review
+    assert "GPUs: up to 32 destroyed, none added" in review
+    planned_project.resize_cluster_outside(24)
+    ran = planned_project.apply_plan()
+    assert ran.code == 0, ran.out + ran.err
+
+
+@pytest.mark.slow
 def test_a_saved_plan_is_refused_if_more_nodes_would_be_removed(
     applied_project: PlannedProject,
 ) -> None:

@@ -16,6 +16,7 @@ from gpuform.schemas.plan import (
     ResourceChange,
     StackCost,
 )
+from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes
 from gpuform.schemas.resource_facts import Billing, Expense, ResourceUsage
 from gpuform.stacks.gates.evaluating import GateEvaluator, list_blocking_gates
 from gpuform.stacks.gates.file import read_gates
@@ -46,6 +47,7 @@ def evaluate_gate(tmp_path: Path, gate: str, *changes: ResourceChange, **plan: A
     return list(result.findings)
 
 
+AUTOSCALED = RemovedNodes(nodes=(RemovedNode(name="w1", because="deleted", gpus=8),), max_gpus=64)
 RUNS, PREPAID = ResourceUsage(running=True), ResourceUsage(reserved=True)
 MADE = {"after": ResourceUsage(region="r1", gpu_types=("H100_SXM",), tags=("team",), expires=False)}
 OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", "expires"))}
@@ -64,6 +66,11 @@ OPEN = {"after": ResourceUsage(tags=(), unknown=("region", "gpu_types", "tags", 
             "{max_destroyed_gpus: 16}",
             [change("replace", gpus_removed=None)],
             ["train: the number of removed GPUs is unknown, and the limit is 16"],
+        ),
+        (
+            "{max_destroyed_gpus: 16}",
+            [change("delete", gpus_removed=64, leaving=AUTOSCALED)],
+            ["the plan removes up to 64 GPUs (train): the limit is 16"],
         ),
         ("{max_destroyed_gpus: 0}", [change("create", gpus_removed=None)], []),
         (
