@@ -264,13 +264,14 @@ class Intents:
         """Return the names of an object's parts that an unfinished create may have made.
 
         `stored` are the ids of the parts in the state: a create whose parts are all stored does not
-        count.
+        count, and neither does a refused create.
         """
         part_names = [
             intent.names
             for intent in self._list_for_urn_or_unknown(urn)
             if intent.names
             and intent.id == object_id
+            and not intent.is_refused
             and (intent.open_names or {*intent.ids} - {*stored})
         ]
         return sorted({name for names in part_names for name in names})

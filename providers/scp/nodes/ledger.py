@@ -74,6 +74,19 @@ class NodeLedger:
         return {name for intent in self._intents.values() for name in intent.open_names}
 
     @property
+    def lost_names(self) -> set[str]:
+        """Return the uncertain names without those of creates that SCP refused.
+
+        A refused create most likely did nothing: no call waits for its nodes only to show them.
+        """
+        return {
+            name
+            for intent in self._intents.values()
+            if not intent.is_refused
+            for name in intent.open_names
+        }
+
+    @property
     def has_uncertain_nodes(self) -> bool:
         """Return True if a create has an unknown outcome, or a node of the pool is absent."""
         return bool(self.uncertain_names or self._absent_since)
@@ -126,9 +139,10 @@ class NodeLedger:
 
         For a create of an earlier call the propagation time begins again with this call's first
         list, whose time is recorded here: a single list may come from a replica that lags behind.
+        For a refused create one list after the propagation time is enough.
         """
         seconds = compute_remaining_propagation_s(intent, asked_at)
-        if build_record_name(intent) not in self._earlier_records:
+        if intent.is_refused or build_record_name(intent) not in self._earlier_records:
             return seconds
         first_missed_at = self._missed_since.setdefault(build_record_name(intent), asked_at)
         return max(seconds, first_missed_at + PROPAGATION_TIME_S - asked_at)
@@ -137,7 +151,8 @@ class NodeLedger:
         """Add the nodes of recorded creates to the pool, from a complete list of nodes.
 
         `asked_at` is the platform's time when the list was requested. A create of an earlier call
-        whose nodes are missing after the propagation time is forgotten, with a warning.
+        whose nodes are missing after the propagation time is forgotten, with a warning; a refused
+        create also of this call, and without a warning.
 
         Raises:
             AdoptionQuestion: nobody can say which of the nodes are the pool's.
@@ -156,6 +171,7 @@ class NodeLedger:
 
         Raises:
             AdoptionQuestion: after the propagation time nobody can say which nodes are the pool's.
+                For a refused create, a call that changes nothing only warns.
         """
         ids_by_name: dict[str, str] = {}
         doubtful: list[Candidate] = []
@@ -187,33 +203,50 @@ class NodeLedger:
         if ids_by_name:
             if not intent.hints:
                 listed_names = ", ".join(sorted(ids_by_name))
-                self._context.on_warning(
-                    f"the answer to a create was lost; found the nodes: {listed_names}"
+                reason = (
+                    "SCP refused a create"
+                    if intent.is_refused
+                    else "the answer to a create was lost"
                 )
+                self._context.on_warning(f"{reason}; found the nodes: {listed_names}")
             missing_names = tuple(name for name in intent.open_names if name not in ids_by_name)
             ids = (*intent.ids, *ids_by_name.values())
-            intent = self._save_intent(replace(intent, ids=ids, missing=missing_names))
+            intent = self._save_intent(
+                replace(intent, ids=ids, missing=missing_names, is_refused=False)
+            )
         seconds = self._get_seconds_to_wait(intent, asked_at) if intent.open_names else 0.0
         # The platform may still show the missing nodes: the intent stays.
-        if not intent.open_names or seconds > 0:
-            return
+        if intent.open_names and seconds <= 0:
+            self._resolve_missing(intent, doubtful, seconds)
+
+    def _resolve_missing(
+        self, intent: Intent, doubtful: Sequence[Candidate], seconds: float
+    ) -> None:
+        """Ask about the doubtful nodes of a create, or forget the create's missing nodes.
+
+        What this very call has sent is forgotten only if SCP refused it. Raises AdoptionQuestion.
+        """
         if doubtful:
-            raise build_adoption_question(intent, doubtful)
-        if build_record_name(intent) in self._earlier_records:
+            question = build_adoption_question(intent, doubtful)
+            if not (intent.is_refused and self._context.is_read_only):
+                raise question
+            self._context.warn_once(question.message)
+        elif intent.is_refused or build_record_name(intent) in self._earlier_records:
             self._forget_missing(intent, seconds)
 
     def _forget_missing(self, intent: Intent, seconds_left: float) -> None:
-        """Forget the nodes of a create which neither the list nor lookups have shown; warn.
+        """Forget the nodes of a create which neither the list nor lookups have shown.
 
-        Raises NotEnoughEvidence while the absence is not proven.
+        Warns, except of a refused create. Raises NotEnoughEvidence while the absence is not proven.
         """
         missing_names = intent.open_names
         # Raises while the absence is not proven: a forgotten node would cost money unseen.
         require_absence(intent, missing_names, seconds_left)
-        self._context.on_warning(
-            f"an interrupted create of {', '.join(missing_names)} created nothing: the platform "
-            "shows no node of that name"
-        )
+        if not intent.is_refused:
+            self._context.on_warning(
+                f"an interrupted create of {', '.join(missing_names)} created nothing: the "
+                "platform shows no node of that name"
+            )
         if intent.ids:
             self._save_intent(replace(intent, missing=()))
         else:
@@ -250,6 +283,10 @@ class NodeLedger:
     def record_answer(self, intent: Intent, ids: Iterable[str]) -> None:
         """Record durably the ids of the platform's answer to a create."""
         self.remember_intent(self._context.intents.record_answer(replace(intent, hints=tuple(ids))))
+
+    def record_refusal(self, intent: Intent) -> None:
+        """Record durably that SCP refused a create, although a late list may show its nodes."""
+        self._save_intent(replace(intent, is_refused=True))
 
     def remember_intent(self, intent: Intent) -> None:
         """Replace the recorded intent of a node create in memory; nothing is written to disk."""

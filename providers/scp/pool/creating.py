@@ -406,8 +406,8 @@ class PoolCreator:
     def _send_batch(self, fabric_id: str | None, batch: Sequence[DeclaredNode]) -> None:
         """Record the create of one batch, send the request once, and record the ids of the answer.
 
-        A refusal deletes the record; after a lost answer the record stays. `fabric_id` None lets
-        SCP create the declared fabric.
+        A refusal deletes the record; after a lost answer the record stays, and after a 403 or a 429
+        marked as refused. `fabric_id` None lets SCP create the declared fabric.
 
         Raises:
             GpuformError: SCP refused, or the answer was lost.
@@ -434,10 +434,12 @@ class PoolCreator:
             ):
                 ids = self._client.create_nodes(body)
         except GpuformError as error:
-            # Like `create_once`: a 403 and a 429 count as refusals once the list shows no node.
+            # As in `create_once`: after a 403 or 429 a list that lags behind may show nodes later.
             is_everyday = isinstance(error, PermissionDenied | RateLimited)
-            if is_refusal(error) or (is_everyday and self._is_without_trace(names, present_ids)):
+            if is_refusal(error):
                 self._ledger.forget_create(timed_intent.intent)
+            elif is_everyday and self._is_without_trace(names, present_ids):
+                self._ledger.record_refusal(timed_intent.intent)
             else:
                 self._ledger.remember_intent(timed_intent.intent)
             raise

@@ -149,20 +149,26 @@ class PoolNodes:
             while (
                 seconds and self._should_wait() and self._context.compute_remaining_seconds() != 0
             ):
-                self._context.on_progress(
-                    "looking for the nodes of an interrupted create"
-                    if self._ledger.uncertain_names
-                    else "looking again for nodes that the platform does not show"
-                )
+                self._context.on_progress(self._describe_search())
                 self._context.sleep(min(SEARCH_INTERVAL_S, seconds))
                 seconds = self._refresh_once()
 
+    def _describe_search(self) -> str:
+        """Return what a repeated list looks for, for the progress of the call."""
+        if self._ledger.lost_names:
+            return "looking for the nodes of an interrupted create"
+        if self._ledger.uncertain_names:
+            return "looking for the nodes of a refused create"
+        return "looking again for nodes that the platform does not show"
+
     def _should_wait(self) -> bool:
         """Return True if a refresh must wait for pool nodes missing in the lists; see `refresh`."""
-        if self._context.preview:
+        is_of_refused = self._ledger.uncertain_names and not self._ledger.lost_names
+        # The create that follows a search waits for the nodes of a refused create.
+        if self._context.preview or (is_of_refused and self._context.progress.is_search_only):
             return False
         is_needed = (
-            self._ledger.uncertain_names or self._ledger.has_recorded_absent or not self.nodes_by_id
+            self._ledger.lost_names or self._ledger.has_recorded_absent or not self.nodes_by_id
         )
         return bool(is_needed) or not self._context.is_read_only
 

@@ -5,12 +5,20 @@ SCP's reference answers a create of up to five servers by 202 and one `resource_
 
 import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.errors import Conflict, GpuformError, UnknownOutcome
+from gpuform.providers.errors import (
+    ApiError,
+    Conflict,
+    GpuformError,
+    PermissionDenied,
+    RateLimited,
+    UnknownOutcome,
+)
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.gpu_node import GpuNodeOperations
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
@@ -42,6 +50,25 @@ def assert_complete(environment: Any, pool: Any, count: int) -> None:
     assert len(pool.nodes) == len(pool.outs["node_ids"]) == count
 
 
+everyday = pytest.mark.parametrize("refusal", [PermissionDenied, RateLimited])
+
+
+@contextlib.contextmanager
+def refuse_after_the_effect(
+    monkeypatch: pytest.MonkeyPatch, refusal: type[ApiError]
+) -> Iterator[None]:
+    """Have a proxy repeat each create, and answer with the refusal of the copy."""
+    create = ScpClient.create_nodes
+
+    def create_nodes(client: ScpClient, body: Any) -> list[str]:
+        create(client, body)
+        raise refusal("refused", method="POST", path="gpu-nodes", status=403)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ScpClient, "create_nodes", create_nodes)
+        yield
+
+
 class TestPool:
     @pytest.mark.slow
     @pytest.mark.sampled(3)
@@ -67,6 +94,65 @@ class TestPool:
         pool = environment.update(pool, {**pool_inputs, "count": 5})
         assert_complete(environment, pool, 5)
         assert environment.count_writes() == {CREATE: 1}
+
+    @everyday
+    def test_nodes_of_a_refused_first_create_are_found_by_the_next_run(
+        self,
+        environment: Any,
+        pool_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        refusal: type[ApiError],
+    ) -> None:
+        answer_late(environment, 50)
+        with refuse_after_the_effect(monkeypatch, refusal), pytest.raises(refusal):
+            environment.create("NodePool", pool_inputs)
+        assert [intent.is_refused for intent in environment.intents.list_all()] == [True]
+        pool = environment.create("NodePool", pool_inputs)
+        assert_complete(environment, pool, 3)
+        assert environment.count_writes() == {CREATE: 1}
+        assert any("SCP refused a create; found" in text for text in environment.messages)
+
+    @everyday
+    def test_nodes_of_a_refused_growth_are_found_by_the_same_run(
+        self,
+        environment: Any,
+        pool_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        refusal: type[ApiError],
+    ) -> None:
+        pool = environment.create("NodePool", pool_inputs)
+        answer_late(environment, 50)
+        environment.count_writes()
+        with refuse_after_the_effect(monkeypatch, refusal):
+            pool = environment.update(pool, {**pool_inputs, "count": 5})
+        assert environment.count_writes() == {CREATE: 1}
+        pool = environment.refresh(pool)
+        assert sorted(environment.list_node_states()) == list(pool.nodes)
+        assert len(pool.nodes) == 5
+
+    @pytest.mark.parametrize("status", [403, 429])
+    def test_nobody_is_told_of_a_refused_create_that_did_nothing(
+        self, environment: Any, pool_inputs: Properties, status: int
+    ) -> None:
+        environment.inject_fault("POST", "gpu-nodes$", status=status)
+        with pytest.raises(ApiError):
+            environment.create("NodePool", pool_inputs)
+        began = environment.now
+        with environment.use_context("thing"), pytest.raises(UnknownOutcome):
+            NodePoolLifecycle().recover_create(pool_inputs)
+        assert environment.now - began < 10, "only the create waits"
+        pool = environment.create("NodePool", pool_inputs)
+        assert_complete(environment, pool, 3)
+        environment.inject_fault("POST", "gpu-nodes$", status=status)
+        pool = environment.update(pool, {**pool_inputs, "count": 5})
+        if status == 403:
+            assert "answered 403" in pool.reason
+            assert environment.intents.list_all() == []
+            pool = environment.update(pool, {**pool_inputs, "count": 5})
+        assert_complete(environment, pool, 5)
+        texts = " ".join(environment.messages)
+        assert "interrupted" not in texts
+        assert "created nothing" not in texts
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
