@@ -267,6 +267,13 @@ class _RevisionFiles:
         directory = directory.resolve()
         top = _run_git(directory, revision, "rev-parse", "--show-toplevel").strip()
         root = Path(os.fsdecode(top))
+        # git before 2.38 does not know the setting in `GIT`. No change can hold a `.git`.
+        if not (root / ".git").exists() and "GIT_DIR" not in get_run_context().environ:
+            raise EngineError(
+                f"the gates of {revision} cannot be read: {root} holds the files of a bare "
+                "repository",
+                hint="remove HEAD, objects and refs from this folder",
+            )
         full_name = prefer_branch(
             revision,
             lambda pattern: os.fsdecode(

@@ -9,6 +9,7 @@ import pytest
 from gpuform.schemas.errors import EngineError
 from gpuform.stacks.engine.ci_job import read_commit
 from gpuform.stacks.engine.project import find_project
+from gpuform.stacks.gates import base_branch
 from gpuform.stacks.gates.base_branch import open_project_gates, open_stacks_gates
 
 
@@ -173,8 +174,9 @@ def test_no_tag_or_replaced_object_stands_for_the_base_branch(tmp_path: Path) ->
         assert base.weakened == ("gate careful: is removed",)
 
 
+@pytest.mark.parametrize("is_old_git", [False, True])
 def test_a_repository_among_the_files_of_a_change_does_not_stand_for_that_of_the_base(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_old_git: bool
 ) -> None:
     """git finds a bare repository, which a branch can hold, before the one around it."""
     repository = tmp_path / "repository"
@@ -187,9 +189,12 @@ def test_a_repository_among_the_files_of_a_change_does_not_stand_for_that_of_the
         source = hostile / ".git" / name
         copy = shutil.copytree if source.is_dir() else shutil.copyfile
         copy(source, project / name)
-    (project / "config").write_text("[core]\nbare = false\nworktree = .\n")
+    settings = "[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\n"
+    (project / "config").write_text(settings)
 
-    with pytest.raises(EngineError, match="cannot use bare repository"):  # noqa: SIM117
+    if is_old_git:
+        monkeypatch.setattr(base_branch, "GIT", ("git",))
+    with pytest.raises(EngineError, match=r"cannot use bare|files of a bare repository"):  # noqa: SIM117
         with open_project_gates(find_project(project), "HEAD"):
             pass
     assert not read_commit(project)
