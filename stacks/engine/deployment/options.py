@@ -135,8 +135,14 @@ class Outcome:
 
     @property
     def has_changes(self) -> bool:
-        """True if the run changed or would change the stack's own resources; reads do not count."""
-        return any(n for op, n in self.changes.items() if op not in _NO_CHANGES)
+        """True if the run changed or would change the stack's own resources; reads do not count.
+
+        An old object that an interrupted replacement has left is no counted change: its deletion is
+        found in the effects.
+        """
+        return any(n for op, n in self.changes.items() if op not in _NO_CHANGES) or any(
+            "delete" in effects for effects in self.effects.values()
+        )
 
 
 def build_initial_basis(
