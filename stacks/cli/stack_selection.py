@@ -3,9 +3,10 @@
 Commands with --all call this module; it finds the workspace with `stacks/multi_stack`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
@@ -19,6 +20,9 @@ from gpuform.stacks.multi_stack import (
     select_stacks,
     sort_stacks,
 )
+
+if TYPE_CHECKING:
+    from gpuform.stacks.review.multi_stack_status_text import StackStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +80,44 @@ def choose_stacks(session: Session, filters: Sequence[str], problems: Diagnostic
     return ChosenStacks(order, [name for name in sort_stacks(order.dependencies) if name in names])
 
 
-def require_any_stack(chosen: ChosenStacks, problems: Diagnostics) -> None:
-    """Raise MultiStackError with the problems if the workspace has no stack.
+def require_stacks(session: Session, filters: Sequence[str], problems: Diagnostics) -> ChosenStacks:
+    """Return the chosen stacks, as `choose_stacks`.
 
-    Does nothing without problems.
+    Raises:
+        MultiStackError: the workspace has problems and no stack, or a flag matches no stack.
     """
-    if problems and not chosen.order.workspace.stacks:
+    chosen_stacks = choose_stacks(session, filters, problems)
+    if problems and not chosen_stacks.order.workspace.stacks:
         raise MultiStackError(f"cannot load the stacks:\n{format_text(list(problems))}")
+    return chosen_stacks
+
+
+def read_statuses(
+    session: Session,
+    filters: Sequence[str],
+    problems: Diagnostics,
+    *,
+    refresh: bool,
+    emulate: bool,
+    measures: bool = False,
+) -> Iterator["StackStatus"]:
+    """Read the status of each chosen stack in turn, or the problem of a stack that is unreadable.
+
+    `measures` is as for `read_status`. Raises MultiStackError as `require_stacks`.
+    """
+    from gpuform.stacks.operations.status_reading import (  # noqa: PLC0415 - no other command needs it
+        StatusQuery,
+        read_stack_statuses,
+    )
+
+    chosen_stacks = require_stacks(session, filters, problems)
+    ask = session.screen.create_passphrase_prompt()
+    query = StatusQuery(
+        chosen_stacks.order.workspace.root,
+        session.environ,
+        refresh,
+        emulate,
+        None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
+        measures=measures,
+    )
+    return read_stack_statuses(chosen_stacks.stacks, query)

@@ -1,6 +1,5 @@
 """Run `gpuform explain`, `calendar` and `notify`: what happened, what comes, who is notified."""
 
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,7 +93,12 @@ def calendar(
     _require_icalendar(form)
     with open_session() as session:
         if every_stack:
-            statuses = list(_read_all_stacks(session, filters, refresh=refresh, emulate=emulate))
+            from gpuform.stacks.cli.stack_selection import read_statuses  # noqa: PLC0415 - as above
+            from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
+
+            statuses = [
+                *read_statuses(session, filters, Diagnostics(), refresh=refresh, emulate=emulate)
+            ]
         else:
             statuses = [_read_one_stack(session, refresh=refresh, emulate=emulate)]
         write_parts([_render_calendar(session, statuses, form)], output, session.screen)
@@ -124,30 +128,6 @@ def _read_one_stack(session: Session, *, refresh: bool, emulate: bool) -> "Stack
     selected = select_stack(session, find_workspace(session, runs_program=False))
     status = read_status(selected, refresh=refresh, emulate=emulate)
     return StackStatus(selected.name, status)
-
-
-def _read_all_stacks(
-    session: Session, filters: tuple[str, ...], *, refresh: bool, emulate: bool
-) -> "Iterator[StackStatus]":
-    """Yield the status of each chosen stack, with its calendar, or the problem of reading."""
-    from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
-    from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.status_reading import StatusQuery, read_stack_statuses  # noqa: PLC0415
-
-    problems = Diagnostics()
-    chosen_stacks = choose_stacks(session, filters, problems)
-    require_any_stack(chosen_stacks, problems)
-    ask_passphrase = session.screen.create_passphrase_prompt()
-    query = StatusQuery(
-        chosen_stacks.order.workspace.root,
-        session.environ,
-        refresh,
-        emulate,
-        None
-        if ask_passphrase is None
-        else lambda name, prompt: ask_passphrase(f"{name}: {prompt}"),
-    )
-    yield from read_stack_statuses(chosen_stacks.stacks, query)
 
 
 def _render_calendar(session: Session, statuses: "list[StackStatus]", form: str) -> str:

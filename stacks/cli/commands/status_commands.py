@@ -169,9 +169,8 @@ def _show_all_stacks(session: Session, filters: Sequence[str], flags: _StatusFla
 
     A stack that cannot be read does not stop the others.
     """
-    from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.stack_selection import read_statuses  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.status_reading import StatusQuery, read_stack_statuses  # noqa: PLC0415
     from gpuform.stacks.review.multi_stack_status_text import (  # noqa: PLC0415 - as above
         StackStatus,
         Totals,
@@ -181,21 +180,12 @@ def _show_all_stacks(session: Session, filters: Sequence[str], flags: _StatusFla
     )
 
     problems = Diagnostics()
-    chosen_stacks = choose_stacks(session, filters, problems)
-    require_any_stack(chosen_stacks, problems)
-    ask_passphrase = session.screen.create_passphrase_prompt()
-    query = StatusQuery(
-        chosen_stacks.order.workspace.root,
-        session.environ,
-        flags.refresh,
-        flags.emulate,
-        None
-        if ask_passphrase is None
-        else lambda name, prompt: ask_passphrase(f"{name}: {prompt}"),
-        measures=flags.prometheus is not None or flags.sends_metrics(session),
-    )
+    measures = flags.prometheus is not None or flags.sends_metrics(session)
+    refresh, emulate = flags.refresh, flags.emulate
     statuses: list[StackStatus] = []
-    for status in read_stack_statuses(chosen_stacks.stacks, query):
+    for status in read_statuses(
+        session, filters, problems, refresh=refresh, emulate=emulate, measures=measures
+    ):
         if not flags.as_json:
             # Stacks with the same Lens show its figures once.
             shown_monitoring = [
@@ -349,7 +339,7 @@ def _build_workspace_drawing(
 
     The code is FAILED if something was reported.
     """
-    from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.stack_selection import require_stacks  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import (  # noqa: PLC0415
         StackPart,
@@ -358,8 +348,7 @@ def _build_workspace_drawing(
     )
 
     problems = Diagnostics()
-    chosen_stacks = choose_stacks(session, filters, problems)
-    require_any_stack(chosen_stacks, problems)
+    chosen_stacks = require_stacks(session, filters, problems)
     failures = [str(problem) for problem in problems]
     parts = []
     for workspace_stack in chosen_stacks.stacks:
