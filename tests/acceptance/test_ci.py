@@ -4,6 +4,7 @@ import os
 import pty
 import signal
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -99,7 +100,6 @@ def test_the_log_of_a_job_has_no_colors_and_can_be_folded(project: Any) -> None:
 
 def test_a_cancelled_job_records_what_it_created(project: Any) -> None:
     begun = project.directory / "begun"
-    os.mkfifo(begun)
     program = PROGRAM.replace("PROVIDER", "Patient")
     announcement = f"open({str(begun)!r}, 'w').close()"
     project.write_program(program.replace('print("in create", flush=True)', announcement))
@@ -113,7 +113,9 @@ def test_a_cancelled_job_records_what_it_created(project: Any) -> None:
         text=True,
     )
     with process:
-        begun.read_text()  # comes back once the create has begun
+        while not begun.exists():
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=LAST_RESORT)
     assert process.returncode == failures.FAILED
