@@ -67,20 +67,23 @@ class RecoveredCreates:
     unresolved: list[str] = field(default_factory=list)
     questions: list[str] = field(default_factory=list)
 
-    def describe(self) -> Iterator[str]:
+    def describe(self, *, is_stored: bool) -> Iterator[str]:
         """Yield a message for each recovered object, and for each create without an object.
 
-        Nothing is reported about refused creates without an object.
+        With `is_stored` the command writes the objects into the state. Nothing is reported about
+        refused creates without an object.
         """
+        place = (
+            "which is in the stack's state now"
+            if is_stored
+            else "which the next `up`, `refresh` or `destroy` writes into the stack's state"
+        )
         refused = {intent.urn for intent in self.adopted_intents if intent.is_refused}
         for urn, entry in self.adopted.items():
             run = "a run whose create was refused" if urn in refused else "an interrupted run"
-            yield f"{run} created {name_of(urn)} ({entry.id}), which is in the stack's state now"
+            yield f"{run} created {name_of(urn)} ({entry.id}), {place}"
         for entry in self.lost:
-            yield (
-                f"an interrupted run created {name_of(entry.urn)} ({entry.id}), which is in the "
-                "stack's state now"
-            )
+            yield f"an interrupted run created {name_of(entry.urn)} ({entry.id}), {place}"
         for intent in self.objectless_intents:
             if not intent.is_refused:
                 yield f"an interrupted create of {_describe_intents([intent])} created nothing"
@@ -122,7 +125,7 @@ def recover_creates(
     results = search.find_created(remaining_intents)
     for orphaned_journal in orphaned_journals:
         search.add_journal_objects(orphaned_journal, results)
-    for message in results.describe():
+    for message in results.describe(is_stored=save is not None):
         report(message)
     others = {entry.urn: entry for j in orphaned_journals for entry in j.others}
     snapshot = _add_recovered(before, results, others)

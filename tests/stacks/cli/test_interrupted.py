@@ -190,6 +190,8 @@ def test_a_preview_shows_the_recovery_and_writes_nothing(
     assert ran.code == 0
     assert "resume waiting: its create was interrupted" in ran.out
     assert "to create" not in ran.out
+    # The preview must not claim what only a later run does.
+    assert "which the next `up`, `refresh` or `destroy` writes into the stack's state" in ran.err
     assert read_files() == before
 
 
