@@ -326,6 +326,8 @@ def test_workflows_are_written_for_the_repository(
     assert f"The first lines of {workflow} list the variables" in output
     assert "warning: the state is in file://" in output
     assert "run the command again with --force --backend URL" in output
+    assert "warning: Pulumi.prod.yaml is missing" in output
+    (there.folder / "Pulumi.prod.yaml").touch()
     again = f"gpuform new ci --stack prod --forge {host} --backend s3://team?region=eu-central-1"
     assert f"overwrite   {workflow}" in there.run(again, code=1)
     assert "warning" not in there.run(f"{again} --force")
