@@ -111,7 +111,8 @@ def test_every_variable_that_the_source_reads_is_declared() -> None:
                 case other:
                     others.append(f"{path.relative_to(ROOT)}: {ast.unparse(other)}")
     assert len(read) > 40
-    assert read - KNOWN == {"SSL_CERT_FILE", "SSL_CERT_DIR", "UV"}  # of OpenSSL and uv
+    of_others = {"SSL_CERT_FILE", "SSL_CERT_DIR", "UV", "GIT_DIR"}  # of OpenSSL, uv and git
+    assert read - KNOWN == of_others
     assert set(others) == {
         *(  # permissions and answers, of `providers.permissions`
             f"providers/context/run_context.py: permissions.{name}"
