@@ -128,8 +128,8 @@ def test_every_variable_that_the_source_reads_is_declared() -> None:
         "providers/context/telemetry.py: _EXPORTER_VARIABLES[signal]",
         "providers/context/telemetry.py: f'OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL'",
         "providers/operations.py: variable",  # of the platforms' descriptors
-        "providers/environment.py: known[platform_name].address",
-        "providers/importing.py: build_secret_variable(secret_name)",  # GPUFORM_OS_USER_PASSWORD
+        "providers/environment.py: platform_by_name[platform_name].address",
+        "providers/importing.py: build_secret_variable(name)",  # GPUFORM_OS_USER_PASSWORD
         "stacks/cli/commands/server_commands.py: name",  # of a stopped emulator
         "stacks/code_hosts/review_target.py: variable",  # the tokens
         "stacks/engine/project/process_use.py: name",  # put back as it was
