@@ -134,6 +134,27 @@ def test_a_definite_refusal_leaves_no_intent(
     assert intents.list_all() == []
 
 
+@pytest.mark.parametrize(
+    ("type_", "advice"),
+    [
+        ("type", "it is the object of 'other' in this stack\n  if 'other' was renamed"),
+        ("another", "it belongs to 'other' in this stack\n  give the new object another name"),
+    ],
+)
+def test_an_object_that_this_run_created_for_another_resource_is_not_imported(
+    platform: Platform, intents: Intents, type_: str, advice: str
+) -> None:
+    owner = f"urn:pulumi:dev::project::{type_}::other"
+    intents.record(Intent(owner, "together", "Cluster", "other", "", 1.0, id="c0"))
+    intents.record(Intent(None, "together", "Cluster", "old", "", 1.0, id="c0"))
+    platform.objects.append(Candidate("c0"))
+    with pytest.raises(NameTaken) as caught:
+        platform.create()
+    assert f"named 'train' (c0): {advice}" in str(caught.value)
+    assert "import" not in str(caught.value)
+    assert platform.sent == 0
+
+
 @pytest.mark.parametrize("error", LOST, ids=str)
 def test_a_create_with_a_lost_answer_finds_its_object(
     platform: Platform, reported: object, error: Exception
@@ -800,6 +821,8 @@ class TestAnswersToRepetitions:
         assert refused.create() == "c1"
         assert refused.sent == 2
         assert refused.call.clock.now() - began == max(0.0, 60.0 - pause_s)
+        searches = {"looking for the object of a refused create"} if pause_s < 60 else set()
+        assert {*reported.progress} == searches  # type: ignore[attr-defined]
         assert not reported.warnings  # type: ignore[attr-defined]
 
     def test_a_search_for_the_object_of_a_refused_create_does_not_wait(
