@@ -95,6 +95,7 @@ POLL_INTERVAL_S = 30.0
 """Longest pause between two polls, in seconds: a create takes many minutes."""
 
 DISTINGUISHING_FIELDS = (
+    "cluster_type",
     "num_gpus",
     "billing_type",
     "cuda_version",

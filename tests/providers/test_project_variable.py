@@ -218,3 +218,20 @@ def test_projects_are_listed_in_the_same_order_in_every_process(name: str) -> No
 
     assert list(list_in_projects(intent, f"declared-{name}", list_objects)) == []
     assert listed == [f"declared-{name}", f"recorded-{name}", None]
+
+
+def test_the_cluster_of_another_type_is_not_adopted(
+    emulator: Any, cluster_inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_as_a_colleague(_: TogetherClient, inputs: Any) -> None:
+        body = {**build_cluster_create(inputs), "cluster_type": "SLURM", "slurm_shm_size_gib": 64}
+        emulator.send_as_somebody_else("POST", "/clusters", body)
+        raise UnknownOutcome("nobody knows")
+
+    monkeypatch.setattr(TogetherClient, "create_cluster", send_as_a_colleague)
+    declared = {**cluster_inputs, "cluster_type": "KUBERNETES"}
+    with (
+        emulator.use_context_of(),
+        pytest.raises(AdoptionQuestion, match="cluster_type SLURM instead of KUBERNETES"),
+    ):
+        ClusterLifecycle().create(declared)
