@@ -374,12 +374,15 @@ def _select_value(rules: FieldRules, observed: Any, declared: Any) -> Any:
     """Return a field's observed value, reduced to the parts present in `declared`.
 
     The declared value stays if the platform returns none, or one of the same meaning, and for a
-    write-only field. A map loses the keys that the platform does not have.
+    write-only field. A map loses the keys that the platform does not have, except a secret one.
     """
     # a value that the platform does not return cannot contradict the declaration
     if observed is None or declared is None or rules.write_only:
         return declared
     if isinstance(observed, Mapping) and isinstance(declared, Mapping):
+        # Platforms hide values of secret maps: a missing key does not show that it is gone.
+        if rules.is_text_map and not rules.secret:
+            return {key: observed[key] for key in declared if key in observed}
         if not rules.is_map:
             return _select_fields(rules.nested_rules, observed, declared)
         remaining_keys = [key for key in declared if key in observed]  # what is not, is gone

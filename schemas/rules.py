@@ -213,6 +213,8 @@ class FieldRules:
     nested: type[BaseModel] | None = None
     is_map: bool = False
     """The value is an object of objects of ``nested``, each under a key of its own."""
+    is_text_map: bool = False
+    """The value is an object of texts under keys that people choose, such as tags."""
     is_integer: bool = False
     """The field's numbers are integers."""
     choices: tuple[str, ...] = ()
@@ -279,6 +281,7 @@ def get_field_rules(model: type[BaseModel]) -> Mapping[str, FieldRules]:
         field_rules[name] = FieldRules(
             nested=nested,
             is_map=nested is not None and any(isinstance(item, MapOf) for item in types),
+            is_text_map=any(isinstance(item, MapOf) and item.item is str for item in types),
             is_integer=int in types and float not in types,
             choices=tuple(
                 _format_choice(value)

@@ -57,6 +57,7 @@ from gpuform.providers.tensorone.cluster_view import (
     find_failed_checks,
     find_failure,
     get_gpu_count,
+    merge_tags,
 )
 from gpuform.providers.tensorone.repairing import (
     ClusterRestart,
@@ -283,6 +284,12 @@ class ClusterOperations:
             GpuformError: TensorOne refuses, or a cluster to restart may be in use.
         """
         body = wire.build_update(inputs, changes)
+        if body.get("tags") is not None:
+            # The request replaces all tags, and other people have tags of their own.
+            reading = self._find_fresh_cluster(context, object_id)
+            observed_tags = (reading and reading.cluster.tags) or {}
+            known_tags = context.stored_properties.get("tags") or {}
+            body["tags"] = merge_tags(body["tags"], observed_tags, known_tags)
         if body:
             self._client.update(object_id, body)
         if any(change.repair is not None for change in changes):

@@ -63,6 +63,19 @@ def extract_inputs(cluster: wire.Cluster, known_inputs: Mapping[str, Any]) -> di
     }
 
 
+def merge_tags(
+    declared: Mapping[str, str], observed: Mapping[str, str], known: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the declared tags and the tags of others, which an update has to send again.
+
+    Args:
+        declared: the tags as declared now.
+        observed: the tags as the platform reports them.
+        known: the tags of the last declaration; those that are no longer declared are left out.
+    """
+    return {key: value for key, value in observed.items() if key not in known} | dict(declared)
+
+
 def find_start_changes(cluster: wire.Cluster, inputs: ClusterInputs) -> dict[str, Any]:
     """Return the declared values of fields that differ on the platform and change by a start only.
 

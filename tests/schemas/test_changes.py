@@ -354,6 +354,14 @@ def test_selecting_declared_fields_omits_platform_values():
     }
 
 
+def test_a_label_that_the_platform_no_longer_has_is_drift():
+    declared = {"labels": {"mine": "1", "gone": "2"}}
+    observed = select_declared_fields(Machine, {"labels": {"mine": "1", "theirs": "3"}}, declared)
+    assert observed == {"labels": {"mine": "1"}}
+    (change,) = compute_changes(Machine, observed, declared)
+    assert (change.path, change.action) == ("labels.gone", Action.ADD)
+
+
 def test_selecting_declared_fields_accepts_an_object_instead_of_a_text():
     assert select_declared_fields(Machine, {"mode": {"speed": 1}}, {"mode": "slow"}) == {
         "mode": {"speed": 1}

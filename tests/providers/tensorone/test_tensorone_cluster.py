@@ -121,6 +121,20 @@ class TestInPlace:
             == []
         )
 
+    def test_an_update_of_tags_keeps_the_tags_of_others(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create({**inputs, "tags": {"team": "a", "old": "1"}})
+        platform.send("PUT", cluster.id, {"tags": {"team": "a", "old": "1", "cost": "c1"}})
+        updated = platform.update(cluster, {**inputs, "tags": {"team": "b"}})
+        assert platform.fetch_cluster(updated)["tags"] == {"cost": "c1", "team": "b"}
+        assert platform.plan(platform.refresh(updated)) == {}
+
+    def test_a_tag_removed_by_somebody_else_is_drift(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create({**inputs, "tags": {"team": "a", "cost": "c1"}})
+        platform.send("PUT", cluster.id, {"tags": {"cost": "c1"}})
+        drifted = platform.refresh(cluster)
+        assert list(platform.plan(drifted)) == ["tags.team"]
+        assert platform.fetch_cluster(platform.update(drifted))["tags"] == cluster.outs["tags"]
+
     def test_a_port_added_by_somebody_else_is_drift_and_removed(
         self, platform: Any, inputs: Json
     ) -> None:

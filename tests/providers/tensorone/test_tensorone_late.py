@@ -115,6 +115,13 @@ class TestTemporarilyHidden:
         with pytest.raises(NotEnoughEvidence, match="cannot forget an object"):
             platform.delete(cluster, timeout=5)
 
+    def test_an_update_waits_for_it(
+        self, platform: Any, inputs: Json, cluster: Any, hide: Any
+    ) -> None:
+        hide(50.0)
+        updated = platform.update(cluster, {**inputs, "description": "shown late"})
+        assert updated.outs["ready"] is True
+
     def test_a_preview_does_not_wait(self, platform: Any, cluster: Any, hide: Any) -> None:
         hide(50.0)
         began = platform.clock.now()
