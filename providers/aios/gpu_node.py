@@ -107,6 +107,7 @@ class GpuNodeOperations:
             find_candidates,
             exists=lambda _id: is_own_object_present(context, target, find_candidates()),
             attempts=[Attempt(send_create, cluster_id, sent=SENT_EVIDENCE)],
+            has_chosen_ids=True,
             clock_ahead=lambda: self._client.clock_ahead,
         )
         return create_once(context, creation)

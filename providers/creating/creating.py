@@ -92,6 +92,7 @@ class Creation:
         exists: asks for an object by its id.
         attempts: tried in turn while the platform is out of capacity.
         has_hints: the id of an answer may be another object's, or nobody's.
+        has_chosen_ids: people choose ids, so an object with the id of an answer may be another one.
         check_before_request: runs when a request is certain to follow, and raises to prevent the
             request.
         capacity_wait_s: seconds to repeat the attempts.
@@ -105,6 +106,7 @@ class Creation:
     exists: Callable[[str], bool]
     attempts: Sequence[Attempt]
     has_hints: bool = False
+    has_chosen_ids: bool = False
     check_before_request: Callable[[], None] = lambda: None
     capacity_wait_s: float = 0.0
     clock_ahead: Callable[[], float | None] = lambda: None
@@ -520,7 +522,7 @@ def _search_once(
     """Return the created object's id, or None, and the objects of which one may be ours."""
     if intent.id is not None and creation.exists(intent.id):
         return intent.id, ()
-    if intent.id is not None and not creation.has_hints:
+    if intent.id is not None and not (creation.has_hints or creation.has_chosen_ids):
         return None, ()
     verdict = judge_candidates(context, intent, creation.list_candidates(), now)
     return verdict.ours.id if verdict.ours is not None else None, verdict.doubtful

@@ -249,6 +249,17 @@ def test_a_recorded_object_that_is_gone_is_created_again(platform: Platform) -> 
     assert platform.sent == 2
 
 
+def test_a_recorded_object_with_an_id_that_people_choose_is_found_in_spite_of_its_time(
+    platform: Platform,
+) -> None:
+    """The time of an object makes its chosen id worthless as evidence, and not the object."""
+    kind: dict[str, Any] = {"has_chosen_ids": True, "exists": lambda _id: False}
+    assert platform.create(**kind) == "c1"
+    platform.objects[:] = [Candidate("c1", 946684800.0, reported_properties=SENT)]
+    assert platform.create(**kind) == "c1"
+    assert platform.sent == 1
+
+
 def test_an_object_of_somebody_else_is_never_adopted(platform: Platform, intents: Intents) -> None:
     platform.objects.append(Candidate("theirs"))
     with pytest.raises(NameTaken) as caught:
