@@ -68,6 +68,7 @@ class PlanReason(StrEnum):
     REPLACEMENT_REQUESTED = "replacement_requested"
     NOT_READY = "not_ready"
     NOT_IN_PROGRAM = "not_in_program"
+    REPLACED_EARLIER = "replaced_earlier"
     DESTROYED = "destroyed"
     DRIFT = "drift"
     GONE = "gone"

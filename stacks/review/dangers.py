@@ -207,6 +207,7 @@ _REASONS = {
     PlanReason.REPLACEMENT_REQUESTED: "requested",
     PlanReason.NOT_READY: "not ready yet: the run waits again",
     PlanReason.NOT_IN_PROGRAM: "no longer in the program",
+    PlanReason.REPLACED_EARLIER: "an earlier run has replaced this object, but not deleted it",
     PlanReason.IMPORTED: "the stack takes over the existing object unchanged",
     PlanReason.READ_BY_PROGRAM: "the program reads it and does not own it",
     PlanReason.DRIFT: "changed outside of this stack",

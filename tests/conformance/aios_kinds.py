@@ -161,6 +161,10 @@ CLUSTER = KindDescription(
             *("clusterMetadata._id", "config._id", "nodes.nodeData._id"),  # Mongo's
             "nodes.nodeData.gpus.gpus._id",
             "status",  # one that is not as declared: it is not ready
+            # Totals: the state's, or in an import the sums over the nodes.
+            *("nodes.count", "vcpus.count", "memory", "swap", "storage.disks", "storage.size"),
+            *("gpus.count", "gpus.memory"),
+            *("network.interfaces", "network.rxBandwidth", "network.txBandwidth"),
         }
     ),
 )

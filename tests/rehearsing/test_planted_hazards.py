@@ -77,7 +77,7 @@ def assert_planted(rehearsal: Rehearsal, planted: HazardOutcome, expected: dict[
     assert planted.data_lost == ((expected["data_lost"],) if "data_lost" in expected else ())
     assert planted.is_mended == expected.get("is_mended", planted.is_mended)
     if "half_done" in expected:
-        assert planted.half_done == (expected["half_done"],)
+        assert planted.half_done == tuple(expected["half_done"])
     assert not rehearsal.differences
 
 

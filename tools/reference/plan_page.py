@@ -58,6 +58,7 @@ REASONS: Final[Mapping[PlanReason, str]] = {
     PlanReason.REPLACEMENT_REQUESTED: "You requested the replacement, such as by `--replace`.",
     PlanReason.NOT_READY: "The resource was not ready when last observed: gpuform waits again.",
     PlanReason.NOT_IN_PROGRAM: "The program no longer declares the resource.",
+    PlanReason.REPLACED_EARLIER: "An earlier run has replaced the object, but not deleted it.",
     PlanReason.DESTROYED: "The operation is a `destroy`.",
     PlanReason.DRIFT: "Somebody changed the resource outside of the stack.",
     PlanReason.GONE: "The platform reports that the object no longer exists.",

@@ -256,7 +256,6 @@ class Deployment:
                 entry for entry in base if (entry.urn, entry.delete) not in deleted_keys
             ]
             apply_due_changes(executor, kept_entries, due_changes, self.options.should_resume)
-            self._warn_of_replaced_objects(to_delete)
             DeletePhase(executor, base).run(to_delete)
 
     def _report_unmatched(self, urns: Collection[str]) -> bool:
@@ -448,7 +447,6 @@ class Deployment:
             if (entry.urn, entry.delete) not in deleted_keys and entry.urn not in declared:
                 executor.run_layer([build_same_step(entry)])
         if can_delete(executor, to_delete, generator.base, self.options.deletion_rules):
-            self._warn_of_replaced_objects(to_delete)
             DeletePhase(executor, generator.base).run(to_delete)
 
     def _finish(self, began: float) -> Outcome:
@@ -575,21 +573,6 @@ class Deployment:
         if check not in self._unchecked:
             self._unchecked.add(check)
             self.events.emit(SkippedCheck(check))
-
-    def _warn_of_replaced_objects(self, to_delete: Iterable[ResourceState]) -> None:
-        """Warn of each object to delete that an earlier run has replaced.
-
-        The plan has no change for such an object: it was part of the plan of the earlier run.
-        """
-        waiting = {
-            (entry.urn, entry.id)
-            for entry in self.target.snapshot.resources
-            if entry.delete and entry.custom and not (entry.external or entry.pending_replacement)
-        }
-        for entry in to_delete:
-            if (entry.urn, entry.id) in waiting and not entry.retain_on_delete:
-                text = f"an earlier run has replaced {entry.id}, but not deleted it: this run does"
-                self.events.emit(Diagnostic("warning", text, entry.urn))
 
     def _warn_of_pending_operations(self) -> None:
         """Warn of operations left pending by an interrupted run, or by a run still going on."""

@@ -24,7 +24,7 @@ from gpuform.providers.context import RunContext, trace_span
 from gpuform.providers.errors import GpuformError, NoCredit
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.errors import EngineError
-from gpuform.schemas.plan import ResourceChange
+from gpuform.schemas.plan import PlanReason, ResourceChange
 from gpuform.stacks.engine.dynamic_providers import ProviderError
 from gpuform.stacks.engine.executing.builtin_resources import StackReferences
 from gpuform.stacks.engine.executing.step_work import StepApplier
@@ -432,6 +432,9 @@ class StepExecutor:
         if step.effect:
             with self._lock:
                 self.effects.setdefault(step.urn, set()).add(step.effect)
+                # The replacement was part of the plan of an earlier run, the deletion is of this.
+                if step.change is not None and step.change.reason is PlanReason.REPLACED_EARLIER:
+                    self.planned_changes.append(step.change)
         if not shown_op.is_logical or is_provider(step.state.type) or step.is_unchanged_read:
             return
         with self._lock:

@@ -18,7 +18,7 @@ from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.digests import DeletionRule
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
 from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, build_same_step, describe_change
-from gpuform.stacks.engine.provider_host import Diff, ProviderHost
+from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState, Selection, find_deletable_urns, graph
 from gpuform.stacks.engine.urn import is_provider, name_of
 
@@ -96,9 +96,11 @@ class DeletePhase:
     _fully_kept_urns: set[str] = field(default_factory=set)  # URNs of which every entry stays
     _urns_needed_by_missing: set[str] = field(default_factory=set)  # URNs that deleted objects need
     _live_entries: Mapping[str, ResourceState] = field(init=False)
+    _replaced_earlier: Collection[tuple[str, str]] = field(init=False)  # URNs and ids
 
     def __post_init__(self) -> None:
         self._live_entries = graph.index_live(self.base)
+        self._replaced_earlier = {(entry.urn, entry.id) for entry in self.base if entry.delete}
 
     def run(self, to_delete: Sequence[ResourceState]) -> None:
         """Delete `to_delete` in layers, dependents before dependencies.
@@ -160,9 +162,7 @@ class DeletePhase:
         whose `deleted_with` is among them needs no delete call.
         """
         deletable_entries = [entry for entry in layer if self._can_delete(entry)]
-        steps = [
-            _build_deletion_step(self.executor.host, entry, urns) for entry in deletable_entries
-        ]
+        steps = [self._build_deletion_step(entry, urns) for entry in deletable_entries]
         for step in self.executor.run_layer(steps) if steps else ():
             self._keep_dependencies(step.state)
 
@@ -181,7 +181,7 @@ class DeletePhase:
             return True
         self._keep_dependencies(entry)
         self.executor.refuse_step(
-            _build_deletion_step(self.executor.host, entry, ()),
+            self._build_deletion_step(entry, ()),
             EngineError(f"{entry.urn} is protected and cannot be deleted", hint=UNPROTECT),
         )
         return False
@@ -200,35 +200,35 @@ class DeletePhase:
                 self._kept_urns, self._live_entries, graph.find_dependency_urns(entry)
             )
 
+    def _build_deletion_step(self, entry: ResourceState, to_delete: Collection[str]) -> Step:
+        """Build the step to delete the object, or to remove only the entry from the state.
+
+        Only the entry is removed if the object is deleted already, external, retained, or
+        `deleted_with` an entry in `to_delete`, the URNs of all entries that the phase deletes.
+        """
+        # The object is deleted already: by Pulumi's rule its provider must not be called again.
+        if entry.pending_replacement:
+            return Step(Op.REMOVE_PENDING_REPLACE, entry.urn, entry)
+        if entry.external:
+            return Step(Op.DISCARD_REPLACED if entry.delete else Op.DISCARD, entry.urn, entry)
+        # The plan shows a replacement of this run instead of the deletion of the old object.
+        is_planned = not entry.delete or (entry.urn, entry.id) in self._replaced_earlier
+        return Step(
+            Op.DELETE_REPLACED if entry.delete else Op.DELETE,
+            entry.urn,
+            entry,
+            # The object of `deleted_with` takes this one along: Pulumi makes no delete call for it.
+            retain=entry.retain_on_delete or entry.deleted_with in to_delete,
+            change=describe_change(self.executor.host, Op.DELETE, entry, None)
+            if is_planned
+            else None,
+        )
+
 
 def _is_protected(entry: ResourceState) -> bool:
     """Return True if the entry may not be deleted; leftovers of a replacement may."""
     # Leftovers of a replacement were permitted when the replacement was planned.
     return entry.protect and not entry.delete and not entry.pending_replacement
-
-
-def _build_deletion_step(
-    host: ProviderHost, entry: ResourceState, to_delete: Collection[str]
-) -> Step:
-    """Build the step to delete the object, or to remove only the entry from the state.
-
-    Only the entry is removed if the object is deleted already, external, retained, or
-    `deleted_with` an entry in `to_delete`, the URNs of all entries that the phase deletes.
-    """
-    # The object is deleted already: by Pulumi's rule its provider must not be called again.
-    if entry.pending_replacement:
-        return Step(Op.REMOVE_PENDING_REPLACE, entry.urn, entry)
-    if entry.external:
-        return Step(Op.DISCARD_REPLACED if entry.delete else Op.DISCARD, entry.urn, entry)
-    return Step(
-        Op.DELETE_REPLACED if entry.delete else Op.DELETE,
-        entry.urn,
-        entry,
-        # The object of `deleted_with` takes this one along: Pulumi makes no delete call for it.
-        retain=entry.retain_on_delete or entry.deleted_with in to_delete,
-        # The plan shows the replacement, not the deletion of its old object.
-        change=None if entry.delete else describe_change(host, Op.DELETE, entry, None),
-    )
 
 
 @dataclass(frozen=True, slots=True)

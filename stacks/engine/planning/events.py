@@ -302,6 +302,8 @@ def _choose_reason(op: Op, old: ResourceState | None, diff: Diff | None) -> Plan
 
     NOT_READY if only `ready` changes, or only init errors ask for the update.
     """
+    if op is Op.DELETE and old is not None and old.delete:
+        return PlanReason.REPLACED_EARLIER
     if op in _REASONS:
         return _REASONS[op]
     if op is Op.REPLACE:

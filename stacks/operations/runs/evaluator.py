@@ -4,7 +4,7 @@ Every run with a plan creates a `PlanEvaluator`; it calls pricing, schedules and
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -164,7 +164,6 @@ class RunRecord:
     _operation: str = ""
     _counted_steps: dict[tuple[str, Op], Step] = field(default_factory=dict)
     _deleted_for_replacements: dict[str, Step] = field(default_factory=dict)
-    _old_object_deletions: list[Step] = field(default_factory=list)
     _drift: dict[str, ResourceDrift] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
@@ -183,9 +182,7 @@ class RunRecord:
         Physical steps, the refresh before an update, and types of Pulumi's own are not counted. A
         deletion for a replacement that does not follow counts as a deletion.
         """
-        if step.op is Op.DELETE_REPLACED and step.change is None and not step.is_forget_only:
-            self._old_object_deletions.append(step)
-        if step.op is Op.DELETE_REPLACED and step.change is not None:
+        if step.op is Op.DELETE_REPLACED and step.change is not None and not step.state.delete:
             self._deleted_for_replacements[step.urn] = step
         elif step.op is Op.REMOVE_PENDING_REPLACE and step.urn in self._deleted_for_replacements:
             # A resource that depends on a replaced one, and is not created again: a deletion.
@@ -234,10 +231,7 @@ class RunRecord:
         if self._operation == "expire":
             changes = [_set_expired_reason(change) for change in changes]
         plan = Plan.from_changes(project, stack, changes, unchecked=self.unchecked)
-        notices = (
-            *(Notice(kind=NoticeKind.SELECTION, text=line) for line in outcome.scope),
-            *self._list_leftover_notices(),
-        )
+        notices = tuple(Notice(kind=NoticeKind.SELECTION, text=line) for line in outcome.scope)
         outputs: tuple[OutputChange, ...] = ()
         if self._operation == "update":
             outputs = tuple(list_output_changes(outcome.outputs_before, outcome.outputs))
@@ -252,22 +246,6 @@ class RunRecord:
         if unchanged_count := self.counts.get(str(Op.SAME)):
             updates["summary"] = {**plan.summary, PlanAction.SAME: unchanged_count}
         return plan.model_copy(update=updates)
-
-    def _list_leftover_notices(self) -> Iterator[Notice]:
-        """Yield a notice for each deleted object that an interrupted replacement has left.
-
-        Of a replacement in this run, the plan shows the replacement itself.
-        """
-        for step in self._old_object_deletions:
-            replacement = self._counted_steps.get((step.urn, Op.REPLACE))
-            replaced = replacement.old if replacement is not None else None
-            if replaced is None or replaced.id != step.state.id:
-                text = (
-                    f"gpuform also deletes the old object {step.state.id}, which an interrupted "
-                    "replacement has left"
-                )
-                name = name_of(step.urn)
-                yield Notice(kind=NoticeKind.ROLLOUT, text=text, urn=step.urn, name=name)
 
     def _list_deletions(self) -> list[ResourceChange]:
         """List the planned changes of the run's deletions."""
@@ -313,7 +291,8 @@ def _build_drift(step: Step, change: ResourceChange) -> ResourceDrift:
 
 def _set_expired_reason(change: ResourceChange) -> ResourceChange:
     """Return the change with the reason EXPIRED if the change deletes an existing object."""
-    # What is gone from its platform did not expire; only the state changes.
-    if change.action is not PlanAction.DELETE or change.reason is PlanReason.GONE:
+    # What is gone from its platform did not expire, nor did what an earlier run has replaced.
+    has_other_reason = change.reason in (PlanReason.GONE, PlanReason.REPLACED_EARLIER)
+    if change.action is not PlanAction.DELETE or has_other_reason:
         return change
     return change.model_copy(update={"reason": PlanReason.EXPIRED})

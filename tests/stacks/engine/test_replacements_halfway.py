@@ -108,12 +108,9 @@ def test_several_old_objects_of_one_urn_are_all_deleted(lab):
     assert len(lab.platform_objects) == 3
     for entry in list_entries(lab, "a"):
         entry.outputs["refuse"] = ""
-    # The plan has no change for them, so a warning tells who reads it.
-    lab.preview("Machine('a', rack='z', refuse='delete')")
-    assert sorted(lab.list_messages("warning")) == [
-        f"an earlier run has replaced {id_}, but not deleted it: this run does"
-        for id_ in ("m-1", "m-2")
-    ]
+    outcome = lab.preview("Machine('a', rack='z', refuse='delete')")
+    planned = [(change.action, change.reason) for change in outcome.planned]
+    assert planned.count(("delete", "replaced_earlier")) == 2
     lab.up("Machine('a', rack='z', refuse='delete')")
     assert sorted(list_called_ids(lab, "delete")) == ["m-1", "m-2"]
     assert sorted(lab.platform_objects) == ["m-3"]

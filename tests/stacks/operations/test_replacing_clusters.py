@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from support.stacks.automated_stack import TOPOLOGY, AutomatedStack
 
-from gpuform.schemas.resource_facts import NoticeKind
 from gpuform.stacks.operations import preview, up
 
 ROLLOUT = """\
@@ -97,14 +96,15 @@ def test_old_cluster_stays_until_its_jobs_have_ended(
     stopped = up(automated_stack.stack)
     assert not stopped.succeeded
     assert stopped.plan is not None
-    assert not any(old_cluster_id in notice.text for notice in stopped.plan.notices)
+    assert [c.action for c in stopped.plan.changes if c.action != "same"] == ["replace"]
     assert len(list_cluster_ids(automated_stack)) == 2
     planned = preview(automated_stack.stack)
     next_plan = planned.plan
     assert next_plan is not None
     assert planned.has_changes
-    (notice,) = [notice for notice in next_plan.notices if old_cluster_id in notice.text]
-    assert (notice.name, notice.kind) == ("train", NoticeKind.ROLLOUT)
+    (change,) = [change for change in next_plan.changes if change.action != "same"]
+    assert (change.name, change.action, change.reason) == ("train", "delete", "replaced_earlier")
+    assert change.gpus_removed == 16
     assert up(automated_stack.stack).succeeded
     assert get_job_end(automated_stack, old_cluster_id) == "succeeded"
     assert len(list_cluster_ids(automated_stack)) == 1
