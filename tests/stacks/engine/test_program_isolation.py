@@ -375,10 +375,11 @@ def test_concurrent_runs_are_isolated(lab, tmp_path):
         )
         folders.append(folder)
     results: dict[str, Any] = {}
+    # Before the runs: it reads the process's variables, which belong to a run while that goes on.
+    subject = replace(lab.subject(), write=lambda _: None)
 
     def run(folder: Path) -> None:
         events: list[Any] = []
-        subject = replace(lab.subject(), write=lambda _: None)
         program = replace(subject.program, directory=folder, root=folder)
         deployment = Deployment(
             replace(subject, program=program), Options("update", False), EventBus([events.append])
